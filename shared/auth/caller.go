@@ -1,0 +1,83 @@
+// Package auth says who calls.
+package auth
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/google/uuid"
+)
+
+// Kind is what a caller is known as. The zero Kind is Anonymous.
+type Kind int
+
+const (
+	// Anonymous carried no credentials.
+	Anonymous Kind = iota
+	// Visitor redeemed an access code of an owner.
+	Visitor
+	// Owner signed in, or holds a token of their own.
+	Owner
+)
+
+// String is the word that logs use.
+func (k Kind) String() string {
+	switch k {
+	case Visitor:
+		return "visitor"
+	case Owner:
+		return "owner"
+	}
+	return "anonymous"
+}
+
+// AllScopes is the scope that holds every other.
+const AllScopes = "*"
+
+// Caller is who asked for an operation. The zero Caller is anonymous.
+type Caller struct {
+	Kind Kind
+	// OwnerID is the owner whose data the caller may reach; zero for Anonymous.
+	OwnerID uuid.UUID
+	// Handle is the owner's public name.
+	Handle string
+	// TokenID is the bearer token that was used; zero for a session.
+	TokenID uuid.UUID
+	// Scopes are "<family>:read", "<family>:write" or AllScopes.
+	Scopes []string
+	// RemoteAddr is the caller's IP address without a port, as the gateway saw it.
+	RemoteAddr string
+}
+
+// Allows reports whether the caller holds scope. The empty scope is held by
+// everyone; "x:write" does not include "x:read".
+func (c Caller) Allows(scope string) bool {
+	return scope == "" || slices.Contains(c.Scopes, scope) || slices.Contains(c.Scopes, AllScopes)
+}
+
+// Credentials are what a request carried. The zero value is none.
+type Credentials struct {
+	// Bearer is the token of the Authorization header (RFC 6750).
+	Bearer string
+	// Session is the value of the session cookie.
+	Session string
+}
+
+// SessionCookie is the name of the cookie that holds a session.
+const SessionCookie = "session"
+
+// CredentialsOf reads what a request carries. A bearer token wins over a
+// session, so that a request never acts for two owners. An Authorization header
+// of another scheme is no credential.
+func CredentialsOf(r *http.Request) Credentials {
+	if scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " "); ok && strings.EqualFold(scheme, "Bearer") {
+		if token = strings.TrimSpace(token); token != "" {
+			return Credentials{Bearer: token}
+		}
+	}
+	if c, err := r.Cookie(SessionCookie); err == nil {
+		return Credentials{Session: c.Value}
+	}
+	return Credentials{}
+}

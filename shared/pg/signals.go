@@ -1,0 +1,118 @@
+package pg
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+type signal struct{ channel, payload string }
+
+// maxPayload keeps a NOTIFY under PostgreSQL's limit of 8,000 bytes.
+const maxPayload = 7900
+
+// signals sends NOTIFY in transactions of their own. While one is under way the
+// next ones gather and leave together: one statement for all that commit within
+// a round trip, and no delay for the first.
+type signals struct {
+	pool *pgxpool.Pool
+
+	mu      sync.Mutex
+	pending map[string][]string
+	seen    map[signal]struct{}
+	sending bool
+	idle    *sync.Cond
+	closed  bool
+}
+
+func newSignals(pool *pgxpool.Pool) *signals {
+	s := &signals{pool: pool, pending: map[string][]string{}, seen: map[signal]struct{}{}}
+	s.idle = sync.NewCond(&s.mu)
+	return s
+}
+
+func (s *signals) add(channel, payload string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return
+	}
+	key := signal{channel, payload}
+	if _, ok := s.seen[key]; ok {
+		return
+	}
+	s.seen[key] = struct{}{}
+	s.pending[channel] = append(s.pending[channel], payload)
+	if !s.sending {
+		s.sending = true
+		go s.send()
+	}
+}
+
+func (s *signals) send() {
+	for {
+		s.mu.Lock()
+		if len(s.pending) == 0 {
+			s.sending = false
+			s.idle.Broadcast()
+			s.mu.Unlock()
+			return
+		}
+		pending := s.pending
+		s.pending, s.seen = map[string][]string{}, map[signal]struct{}{}
+		s.mu.Unlock()
+
+		channels, payloads := pack(pending)
+		ctx, cancel := context.WithTimeout(context.Background(), dialTimeout)
+		// A signal is a hint: whoever waits for it also polls.
+		_, _ = s.pool.Exec(ctx, `SELECT pg_notify(c, p) FROM unnest($1::text[], $2::text[]) AS s (c, p)`, channels, payloads)
+		cancel()
+	}
+}
+
+// pack joins the payloads of a channel with commas, as few as fit.
+func pack(pending map[string][]string) (channels, payloads []string) {
+	for channel, items := range pending {
+		var b strings.Builder
+		for _, item := range items {
+			if b.Len() > 0 && b.Len()+1+len(item) > maxPayload {
+				channels, payloads = append(channels, channel), append(payloads, b.String())
+				b.Reset()
+			}
+			if b.Len() > 0 {
+				b.WriteByte(',')
+			}
+			b.WriteString(item)
+		}
+		channels, payloads = append(channels, channel), append(payloads, b.String())
+	}
+	return channels, payloads
+}
+
+func (s *signals) flush(ctx context.Context) {
+	done := make(chan struct{})
+	go func() {
+		s.mu.Lock()
+		for s.sending {
+			s.idle.Wait()
+		}
+		s.mu.Unlock()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+}
+
+func (s *signals) close() {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	s.flush(ctx)
+}

@@ -1,0 +1,56 @@
+package task
+
+// Say is the copy table: the one sentence for a side effect in a state. It
+// states what is so, nothing else; only a completed task is spoken of as done.
+// A kind that is not declared gets sentences that fit every kind.
+func Say(kind string, s State) string {
+	if line := sentences()[kind][s]; line != "" {
+		return line
+	}
+	return sentences()[""][s]
+}
+
+func sentences() map[string]map[State]string {
+	return map[string]map[State]string{
+		"": {
+			Pending:   "Waiting to start.",
+			Running:   "Under way.",
+			Retryable: "The last attempt failed; it will be tried again by itself.",
+			Completed: "Done.",
+			Discarded: "Failed for good. It can be retried from the tasks panel.",
+			Cancelled: "Cancelled before it was done.",
+		},
+		CorpusIndex: {
+			Pending:   "Saved. Search doesn't know this version yet: indexing is queued.",
+			Running:   "Saved. Search doesn't know this version yet: it is being indexed.",
+			Retryable: "Saved. Search doesn't know this version yet: indexing failed and will be tried again by itself.",
+			Completed: "Saved and indexed: search knows this version.",
+			Discarded: "Saved, but indexing failed for good: search may not know this version. Retry it from the tasks panel.",
+			Cancelled: "Saved, but indexing was cancelled: search may not know this version.",
+		},
+		MailTest: {
+			Pending:   "The test mail is queued.",
+			Running:   "The test mail is being handed over.",
+			Retryable: "The test mail could not be handed over yet; it will be tried again by itself.",
+			Completed: "The test mail was sent.",
+			Discarded: "The test mail could not be handed over. The error says why.",
+			Cancelled: "The test mail was cancelled.",
+		},
+		TasksBulk: {
+			Pending:   "Queued: none of the matching tasks has been touched yet.",
+			Running:   "Working through the matching tasks.",
+			Retryable: "Stopped part of the way; it will go on by itself.",
+			Completed: "Done: every matching task was gone through.",
+			Discarded: "Failed part of the way. Retry it to go on.",
+			Cancelled: "Cancelled; what it had done until then stays done.",
+		},
+		PeriodicRun: {
+			Pending:   "The run is queued.",
+			Running:   "The job is running.",
+			Retryable: "The run failed; it will be tried again by itself.",
+			Completed: "The job ran.",
+			Discarded: "The run failed for good.",
+			Cancelled: "The run was cancelled.",
+		},
+	}
+}

@@ -1,0 +1,72 @@
+package task
+
+import (
+	"slices"
+	"time"
+)
+
+// The task kinds.
+const (
+	CorpusIndex = "corpus.index"
+	MailTest    = "mail.test"
+	TasksBulk   = "tasks.bulk"
+	PeriodicRun = "periodic.run"
+)
+
+// The queues, each with its own worker limit.
+const (
+	QueueIndex       = "index"
+	QueueNotify      = "notify"
+	QueueWebhook     = "webhook"
+	QueueFetch       = "fetch"
+	QueueBuild       = "build"
+	QueueMaintenance = "maintenance"
+)
+
+// Kind declares a kind of task: a named piece of work that an event asks for.
+// Its name is its River job kind.
+type Kind struct {
+	Name string
+	// Title is what a person calls it.
+	Title string
+	Queue string
+	// MaxAttempts is how often it is tried before it is discarded.
+	MaxAttempts int
+	// Timeout bounds one attempt.
+	Timeout time.Duration
+	// Transactional kinds do all they do in the transaction that completes the
+	// task, so they can be cancelled at any time before. The others say that
+	// they are running before they touch the outside world, and from then on a
+	// cancel is a request.
+	Transactional bool
+}
+
+// Kinds lists every declared kind, ordered by name.
+func Kinds() []Kind {
+	return []Kind{
+		{Name: CorpusIndex, Title: "Index a note", Queue: QueueIndex, MaxAttempts: 12, Timeout: 30 * time.Second, Transactional: true},
+		{Name: MailTest, Title: "Send a test mail", Queue: QueueNotify, MaxAttempts: 8, Timeout: time.Minute},
+		{Name: PeriodicRun, Title: "Run a periodic job now", Queue: QueueMaintenance, MaxAttempts: 3, Timeout: 5 * time.Minute},
+		{Name: TasksBulk, Title: "Retry or cancel many tasks", Queue: QueueMaintenance, MaxAttempts: 8, Timeout: 10 * time.Minute},
+	}
+}
+
+// LookupKind finds a declared kind.
+func LookupKind(name string) (Kind, bool) {
+	kinds := Kinds()
+	i := slices.IndexFunc(kinds, func(k Kind) bool { return k.Name == name })
+	if i < 0 {
+		return Kind{}, false
+	}
+	return kinds[i], true
+}
+
+func transactionalKinds() []string {
+	var names []string
+	for _, k := range Kinds() {
+		if k.Transactional {
+			names = append(names, k.Name)
+		}
+	}
+	return names
+}

@@ -1,0 +1,113 @@
+package task
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"standmeet/shared/outbox"
+	"standmeet/shared/pg"
+	"standmeet/shared/waiter"
+)
+
+// FinalSource lets a waiter wait for tasks to end; keys are task ids, values
+// their [State].
+func FinalSource(db *pg.DB) waiter.Source {
+	return waiter.Source{Channel: Final, Read: func(ctx context.Context, keys []string) (map[string]any, error) {
+		events, subscribers := make([]uuid.UUID, 0, len(keys)), make([]string, 0, len(keys))
+		for _, key := range keys {
+			if id, err := ParseID(key); err == nil {
+				events, subscribers = append(events, id.Event), append(subscribers, id.Subscriber)
+			}
+		}
+		rows, err := db.Query(ctx, `
+			SELECT t.event_id, t.subscriber, t.state
+			FROM unnest($1::uuid[], $2::text[]) AS k (event_id, subscriber)
+			JOIN tasks t USING (event_id, subscriber)
+			WHERE t.state NOT IN ('pending', 'running')`, events, subscribers)
+		if err != nil {
+			return nil, err
+		}
+		found := map[string]any{}
+		var id ID
+		var state State
+		_, err = pgx.ForEachRow(rows, []any{&id.Event, &id.Subscriber, &state}, func() error {
+			found[id.String()] = state
+			return nil
+		})
+		return found, err
+	}}
+}
+
+// Receipts hands out receipts and waits on them.
+type Receipts struct {
+	db *pg.DB
+	w  *waiter.Waiter
+}
+
+// NewReceipts needs a waiter that has [FinalSource] and [outbox.FanoutSource].
+func NewReceipts(db *pg.DB, w *waiter.Waiter) *Receipts { return &Receipts{db, w} }
+
+// Receipt is a caller's hold on a task: its id, and a place among the waiters.
+type Receipt struct {
+	ID     ID
+	ticket *waiter.Ticket
+	full   bool
+}
+
+// Expect takes a place before the commit that makes the task. The three steps
+// of the contract (find the event, wait for its fan-out, wait for the work) are
+// then one wait: the id is known beforehand, and the end of the work ends all
+// three. The receipt must be awaited or dropped.
+func (r *Receipts) Expect(event uuid.UUID, subscriber string) *Receipt {
+	id := ID{Event: event, Subscriber: subscriber}
+	t := r.w.Register(Final, waiter.Key{Signal: id.String(), Read: id.String()})
+	return &Receipt{ID: id, ticket: t, full: t == nil}
+}
+
+// Resume takes a place for a task that is committed already.
+func (r *Receipts) Resume(id ID) *Receipt {
+	rc := r.Expect(id.Event, id.Subscriber)
+	if rc.ticket != nil {
+		rc.ticket.Recheck()
+	}
+	return rc
+}
+
+// LatestFor is Resume for the newest event of a type about a subject.
+func (r *Receipts) LatestFor(ctx context.Context, owner uuid.UUID, kind, subject, subscriber string) (*Receipt, error) {
+	event, err := outbox.LatestFor(ctx, r.db, owner, kind, subject)
+	if err != nil {
+		return nil, err
+	}
+	return r.Resume(ID{Event: event, Subscriber: subscriber}), nil
+}
+
+// Await waits for the task to end, for at most budget counted from since (the
+// commit). The state is zero unless the wait ended as [waiter.Observed]. The
+// receipt's place is given back.
+func (rc *Receipt) Await(ctx context.Context, since time.Time, budget time.Duration) (State, waiter.Wait) {
+	defer rc.Drop()
+	w := waiter.Wait{AskedMS: budget.Milliseconds(), Ended: waiter.NotAsked}
+	if budget <= 0 {
+		return "", w
+	}
+	if rc.full {
+		w.Ended = waiter.Capacity
+		return "", w
+	}
+	values, ended := rc.ticket.Wait(ctx, since.Add(budget))
+	w.Ended = ended
+	w.WaitedMS = time.Since(since).Milliseconds()
+	state, _ := values[rc.ID.String()].(State)
+	return state, w
+}
+
+// Drop gives the place back without waiting. It may be called more than once.
+func (rc *Receipt) Drop() {
+	if rc != nil && rc.ticket != nil {
+		rc.ticket.Close()
+	}
+}

@@ -1,0 +1,135 @@
+package task
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"standmeet/shared/outbox"
+	"standmeet/shared/pg"
+)
+
+// Job is what a worker knows of the River job whose tasks it ends.
+type Job struct {
+	ID        int64
+	Attempt   int
+	StartedAt time.Time
+	// Errors of earlier attempts, as River keeps them; null when there are none.
+	Errors json.RawMessage
+}
+
+// Complete marks every open task that the jobs cover as completed, in the
+// transaction that holds their effect, and has their waiters woken after it. It
+// reports which jobs still had an open task: the effect of the others must not
+// be written, their tasks were cancelled or are done already.
+func Complete(ctx context.Context, tx *pg.Tx, jobs []Job) (open map[int64]bool, err error) {
+	ids, attempts, started, failures := make([]int64, len(jobs)), make([]int16, len(jobs)), make([]time.Time, len(jobs)), make([]*string, len(jobs))
+	for i, j := range jobs {
+		ids[i], attempts[i], started[i] = j.ID, int16(min(j.Attempt, 1<<15-1)), j.StartedAt
+		if len(j.Errors) > 0 {
+			text := string(j.Errors)
+			failures[i] = &text
+		}
+	}
+	rows, err := tx.Query(ctx, `
+		UPDATE tasks t
+		SET state = 'completed', finished_at = clock_timestamp(), started_at = j.started_at,
+		    attempts = j.attempt, errors = coalesce(j.errors::jsonb, t.errors)
+		FROM unnest($1::bigint[], $2::smallint[], $3::timestamptz[], $4::text[]) AS j (id, attempt, started_at, errors)
+		WHERE t.job_id = j.id AND t.state IN ('pending', 'running')
+		RETURNING t.job_id, t.event_id, t.subscriber`, ids, attempts, started, failures)
+	if err != nil {
+		return nil, err
+	}
+	open = make(map[int64]bool, len(jobs))
+	var job int64
+	var id ID
+	_, err = pgx.ForEachRow(rows, []any{&job, &id.Event, &id.Subscriber}, func() error {
+		open[job] = true
+		tx.Notify(Final, id.String())
+		return nil
+	})
+	return open, err
+}
+
+// Start says that a job that touches the outside world is running: from here a
+// cancel is only a request. It reports false when every task of the job was
+// cancelled or is done, and the work must not begin.
+func Start(ctx context.Context, db *pg.DB, job int64) (bool, error) {
+	var open bool
+	err := db.InTx(ctx, func(tx *pg.Tx) error {
+		tag, err := tx.Exec(ctx, `
+			UPDATE tasks SET state = 'running', started_at = coalesce(started_at, clock_timestamp())
+			WHERE job_id = $1 AND state IN ('pending', 'running') AND cancel_requested_at IS NULL`, job)
+		open = tag.RowsAffected() > 0
+		return err
+	})
+	return open, err
+}
+
+// Result is what a task leaves for its reader, kept with its row.
+func Result(ctx context.Context, tx *pg.Tx, job int64, result any) error {
+	body, err := json.Marshal(result)
+	if err != nil {
+		return err
+	}
+	_, err = tx.Exec(ctx, `UPDATE tasks SET result = $2 WHERE job_id = $1`, job, body)
+	return err
+}
+
+// Progress says how far a running job has come. done and total count the same
+// things; total 0 is unknown.
+type Progress struct {
+	Done  int    `json:"done"`
+	Total int    `json:"total"`
+	Note  string `json:"note,omitempty"`
+}
+
+// Report stores a running job's progress.
+func Report(ctx context.Context, db *pg.DB, job int64, p Progress) error {
+	return db.InTx(ctx, func(tx *pg.Tx) error {
+		body, err := json.Marshal(p)
+		if err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, `UPDATE tasks SET progress = $2 WHERE job_id = $1 AND state IN ('pending', 'running')`, job, body)
+		return err
+	})
+}
+
+// Made is a task about to be written by the relay.
+type Made struct {
+	ID      ID
+	OwnerID uuid.UUID
+	Subject string
+	JobID   int64
+}
+
+// Make writes the tasks of fanned-out events. One that exists already stays as
+// it is.
+func Make(ctx context.Context, tx *pg.Tx, made []Made) error {
+	n := len(made)
+	events, subscribers, owners, subjects, jobs := make([]uuid.UUID, n), make([]string, n), make([]uuid.UUID, n), make([]string, n), make([]int64, n)
+	for i, m := range made {
+		events[i], subscribers[i], owners[i], subjects[i], jobs[i] = m.ID.Event, m.ID.Subscriber, m.OwnerID, m.Subject, m.JobID
+	}
+	_, err := tx.Exec(ctx, `
+		INSERT INTO tasks (event_id, subscriber, owner_id, subject, job_id)
+		SELECT * FROM unnest($1::uuid[], $2::text[], $3::uuid[], $4::text[], $5::bigint[])
+		ON CONFLICT (event_id, subscriber) DO NOTHING`, events, subscribers, owners, subjects, jobs)
+	return err
+}
+
+// DeleteOld removes tasks that ended more than keep ago, at most n, and reports
+// how many.
+func DeleteOld(ctx context.Context, db *pg.DB, keep time.Duration, n int) (int64, error) {
+	tag, err := db.Exec(ctx, `
+		DELETE FROM tasks WHERE (event_id, subscriber) IN (
+			SELECT event_id, subscriber FROM tasks
+			WHERE event_id < $1 AND state NOT IN ('pending', 'running') AND finished_at < $2
+			ORDER BY event_id LIMIT $3)`, outbox.Before(time.Now().Add(-keep)), time.Now().Add(-keep), n)
+	return tag.RowsAffected(), err
+}

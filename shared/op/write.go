@@ -1,0 +1,142 @@
+package op
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"standmeet/shared/auth"
+	"standmeet/shared/fault"
+	"standmeet/shared/pg"
+)
+
+// inFlight is how long a request waits for another one with its key.
+const inFlight = 2 * time.Second
+
+// NewWrite declares an operation whose write is one transaction. commit does the
+// write and returns what the answer is made of, a value that survives JSON;
+// answer runs after the commit, may wait, and must not write. commit may run
+// more than once, each time in a transaction of its own.
+//
+// It takes an idempotency key. What commit returned is stored under the key in
+// the same transaction, so that a repetition runs answer alone and a write that
+// failed left nothing. A key belongs to the owner, the operation and its path
+// parameters. Another input under the key is 422 idempotency_key_reused; a key
+// whose first request is still running after 2 s is 409 idempotency_in_flight.
+func NewWrite[In, C, Out any](
+	s Spec, db *pg.DB,
+	commit func(ctx context.Context, tx *pg.Tx, c auth.Caller, in In) (C, error),
+	answer func(ctx context.Context, c auth.Caller, committed C) (Out, error),
+) *Operation {
+	var o *Operation
+	o = newOperation[In, Out](s, true, func(ctx context.Context, c auth.Caller, in any) (any, error) {
+		var committed C
+		key := CallFrom(ctx).IdempotencyKey
+		err := db.InTx(ctx, func(tx *pg.Tx) (err error) {
+			if key == "" {
+				committed, err = commit(ctx, tx, c, *in.(*In))
+				return err
+			}
+			row, err := o.claim(ctx, tx, c, in, key)
+			if err != nil {
+				return err
+			}
+			if row.stored != nil {
+				committed = *new(C)
+				return json.Unmarshal(row.stored, &committed)
+			}
+			if committed, err = commit(ctx, tx, c, *in.(*In)); err != nil {
+				return err
+			}
+			return row.store(ctx, tx, committed)
+		})
+		if err != nil {
+			return nil, err
+		}
+		return answer(ctx, c, committed)
+	})
+	return o
+}
+
+// keyRow is the row of an idempotency key that this transaction holds, or what
+// an earlier one stored in it.
+type keyRow struct {
+	owner      any
+	scope, key string
+	stored     []byte
+}
+
+// claim inserts the key's row. Where another transaction holds it, the insert
+// waits for its end: after a rollback the row is ours, after a commit it is
+// there to be read.
+func (o *Operation) claim(ctx context.Context, tx *pg.Tx, c auth.Caller, in any, key string) (keyRow, error) {
+	row := keyRow{owner: c.OwnerID, scope: o.keyScope(in), key: key}
+	canonical, err := json.Marshal(in)
+	if err != nil {
+		return row, err
+	}
+	fingerprint := sha256.Sum256(canonical)
+	tx.Hold()
+	raw, err := tx.Begin(ctx)
+	if err != nil {
+		return row, err
+	}
+	var b pgx.Batch
+	var claimed bool
+	var first []byte
+	b.Queue(`SELECT set_config('lock_timeout', $1, true)`, fmt.Sprint(inFlight.Milliseconds()))
+	b.Queue(`INSERT INTO idempotency_keys (owner_id, scope, key, fingerprint) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING`,
+		row.owner, row.scope, row.key, fingerprint[:]).Exec(func(tag pgconn.CommandTag) error {
+		claimed = tag.RowsAffected() == 1
+		return nil
+	})
+	b.Queue(`SELECT fingerprint, committed FROM idempotency_keys WHERE (owner_id, scope, key) = ($1, $2, $3)`,
+		row.owner, row.scope, row.key).QueryRow(func(r pgx.Row) error { return r.Scan(&first, &row.stored) })
+	b.Queue(`SELECT set_config('lock_timeout', reset_val, true) FROM pg_settings WHERE name = 'lock_timeout'`)
+	if err := raw.SendBatch(ctx, &b).Close(); err != nil {
+		var e *pgconn.PgError
+		if errors.As(err, &e) && e.Code == "55P03" { // lock_not_available
+			return row, &fault.Fault{Kind: fault.Conflict, Code: "idempotency_in_flight", RetryAfter: time.Second, Err: err,
+				Detail: "A request with this idempotency key is still running. Ask again for its answer."}
+		}
+		return row, err
+	}
+	switch {
+	case claimed:
+		row.stored = nil
+	case string(first) != string(fingerprint[:]):
+		return row, fault.New(fault.Unprocessable, "idempotency_key_reused", "This idempotency key was used for a different request. Use a new one.")
+	}
+	return row, nil
+}
+
+func (r keyRow) store(ctx context.Context, tx *pg.Tx, committed any) error {
+	b, err := json.Marshal(committed)
+	if err != nil {
+		return err
+	}
+	_, err = tx.Exec(ctx, `UPDATE idempotency_keys SET committed = $4 WHERE (owner_id, scope, key) = ($1, $2, $3)`,
+		r.owner, r.scope, r.key, string(b))
+	return err
+}
+
+// keyScope is the operation and the resource that the path names.
+func (o *Operation) keyScope(in any) string {
+	var b strings.Builder
+	b.WriteString(o.spec.Name)
+	v := reflect.ValueOf(in).Elem()
+	for _, f := range o.input.fields {
+		if f.in == inPath {
+			fmt.Fprintf(&b, " %s=%q", f.param, fmt.Sprint(v.FieldByIndex(f.index).Interface()))
+		}
+	}
+	return b.String()
+}

@@ -151,6 +151,17 @@ func Claim(ctx context.Context, tx *pg.Tx, from uuid.UUID, n int) ([]Event, erro
 	})
 }
 
+// Get reads one event; fault "not_found" when it is gone.
+func Get(ctx context.Context, q pg.Querier, id uuid.UUID) (e Event, err error) {
+	err = q.QueryRow(ctx, `
+		SELECT id, type, owner_id, subject, data, coalesce(trace, ''), occurred_at FROM events WHERE id = $1`, id).
+		Scan(&e.ID, &e.Type, &e.OwnerID, &e.Subject, &e.Data, &e.Trace, &e.OccurredAt)
+	if pg.IsNoRows(err) {
+		return e, fault.NotFound("event")
+	}
+	return e, pg.Fault(err)
+}
+
 // Failed puts off an event whose fan-out failed: 1 s, 5 s, 25 s, 125 s; after
 // [MaxAttempts] it is set aside. It reports whether it was set aside now.
 func Failed(ctx context.Context, tx *pg.Tx, id uuid.UUID, cause error) (poisoned bool, err error) {

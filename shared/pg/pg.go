@@ -110,7 +110,7 @@ func (db *DB) Connect(ctx context.Context) (*pgx.Conn, error) {
 
 // Notify sends a signal that belongs to no transaction. Like every signal it is
 // a hint: it may be merged with others or lost.
-func (db *DB) Notify(channel, payload string) { db.signals.add(channel, payload) }
+func (db *DB) Notify(channel, payload string) { db.signals.add(signal{channel, payload, false}) }
 
 // Flush returns when the signals asked for so far have been sent, or ctx ends.
 // A function calls it before it may be frozen.
@@ -161,7 +161,8 @@ func Violates(err error, constraint string) bool {
 // down or is out of connections into fault code "database_unavailable" (503,
 // Retry-After 1 s). Every other error comes back as it was.
 func Fault(err error) error {
-	if err == nil || !unavailable(err) {
+	var f *fault.Fault
+	if err == nil || errors.As(err, &f) || !Unavailable(err) {
 		return err
 	}
 	return &fault.Fault{
@@ -170,9 +171,14 @@ func Fault(err error) error {
 	}
 }
 
-func unavailable(err error) bool {
+// Unavailable reports that err says something about the database's health and
+// nothing about the statement: trying again later may help.
+func Unavailable(err error) bool {
 	var f *fault.Fault
-	if errors.As(err, &f) || errors.Is(err, context.Canceled) {
+	if errors.As(err, &f) {
+		return f.Kind == fault.Unavailable
+	}
+	if err == nil || errors.Is(err, context.Canceled) {
 		return false
 	}
 	var e *pgconn.PgError

@@ -2,14 +2,17 @@ package pg
 
 import (
 	"context"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-type signal struct{ channel, payload string }
+type signal struct {
+	channel, payload string
+	// whole payloads are sent as they are, the others joined with commas
+	whole bool
+}
 
 // maxPayload keeps a NOTIFY under PostgreSQL's limit of 8,000 bytes.
 const maxPayload = 7900
@@ -21,7 +24,7 @@ type signals struct {
 	pool *pgxpool.Pool
 
 	mu      sync.Mutex
-	pending map[string][]string
+	pending []signal
 	seen    map[signal]struct{}
 	sending bool
 	idle    *sync.Cond
@@ -29,23 +32,22 @@ type signals struct {
 }
 
 func newSignals(pool *pgxpool.Pool) *signals {
-	s := &signals{pool: pool, pending: map[string][]string{}, seen: map[signal]struct{}{}}
+	s := &signals{pool: pool, seen: map[signal]struct{}{}}
 	s.idle = sync.NewCond(&s.mu)
 	return s
 }
 
-func (s *signals) add(channel, payload string) {
+func (s *signals) add(n signal) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return
 	}
-	key := signal{channel, payload}
-	if _, ok := s.seen[key]; ok {
+	if _, ok := s.seen[n]; ok {
 		return
 	}
-	s.seen[key] = struct{}{}
-	s.pending[channel] = append(s.pending[channel], payload)
+	s.seen[n] = struct{}{}
+	s.pending = append(s.pending, n)
 	if !s.sending {
 		s.sending = true
 		go s.send()
@@ -62,7 +64,7 @@ func (s *signals) send() {
 			return
 		}
 		pending := s.pending
-		s.pending, s.seen = map[string][]string{}, map[signal]struct{}{}
+		s.pending, s.seen = nil, map[signal]struct{}{}
 		s.mu.Unlock()
 
 		channels, payloads := pack(pending)
@@ -73,21 +75,19 @@ func (s *signals) send() {
 	}
 }
 
-// pack joins the payloads of a channel with commas, as few as fit.
-func pack(pending map[string][]string) (channels, payloads []string) {
-	for channel, items := range pending {
-		var b strings.Builder
-		for _, item := range items {
-			if b.Len() > 0 && b.Len()+1+len(item) > maxPayload {
-				channels, payloads = append(channels, channel), append(payloads, b.String())
-				b.Reset()
-			}
-			if b.Len() > 0 {
-				b.WriteByte(',')
-			}
-			b.WriteString(item)
+// pack joins the payloads of a channel with commas, into as few as fit.
+func pack(pending []signal) (channels, payloads []string) {
+	open := map[string]int{}
+	for _, n := range pending {
+		at, ok := open[n.channel]
+		if ok && !n.whole && len(payloads[at])+1+len(n.payload) <= maxPayload {
+			payloads[at] += "," + n.payload
+			continue
 		}
-		channels, payloads = append(channels, channel), append(payloads, b.String())
+		if !n.whole {
+			open[n.channel] = len(payloads)
+		}
+		channels, payloads = append(channels, n.channel), append(payloads, n.payload)
 	}
 	return channels, payloads
 }

@@ -69,7 +69,7 @@ func (db *DB) inTx(ctx context.Context, f func(tx *Tx) error) error {
 		}
 	}
 	for _, s := range tx.signals {
-		db.signals.add(s.channel, s.payload)
+		db.signals.add(s)
 	}
 	return nil
 }
@@ -164,7 +164,12 @@ func (tx *Tx) Hold() { tx.hold = true }
 // Notify asks for a signal after the commit, and only then: NOTIFY inside a
 // writing transaction holds an instance-wide lock through the commit's flush.
 func (tx *Tx) Notify(channel, payload string) {
-	tx.signals = append(tx.signals, signal{channel, payload})
+	tx.signals = append(tx.signals, signal{channel, payload, false})
+}
+
+// NotifyWhole is Notify for a payload that must not be joined with others.
+func (tx *Tx) NotifyWhole(channel, payload string) {
+	tx.signals = append(tx.signals, signal{channel, payload, true})
 }
 
 type failedRow struct{ err error }

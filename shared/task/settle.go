@@ -108,8 +108,8 @@ type Made struct {
 	JobID   int64
 }
 
-// Make writes the tasks of fanned-out events. One that exists already stays as
-// it is.
+// Make writes the tasks of fanned-out events. One that exists already, because
+// the owner cancelled or retried it before, keeps its state.
 func Make(ctx context.Context, tx *pg.Tx, made []Made) error {
 	n := len(made)
 	events, subscribers, owners, subjects, jobs := make([]uuid.UUID, n), make([]string, n), make([]uuid.UUID, n), make([]string, n), make([]int64, n)
@@ -119,7 +119,7 @@ func Make(ctx context.Context, tx *pg.Tx, made []Made) error {
 	_, err := tx.Exec(ctx, `
 		INSERT INTO tasks (event_id, subscriber, owner_id, subject, job_id)
 		SELECT * FROM unnest($1::uuid[], $2::text[], $3::uuid[], $4::text[], $5::bigint[])
-		ON CONFLICT (event_id, subscriber) DO NOTHING`, events, subscribers, owners, subjects, jobs)
+		ON CONFLICT (event_id, subscriber) DO UPDATE SET job_id = excluded.job_id WHERE tasks.job_id IS NULL`, events, subscribers, owners, subjects, jobs)
 	return err
 }
 
@@ -132,4 +132,39 @@ func DeleteOld(ctx context.Context, db *pg.DB, keep time.Duration, n int) (int64
 			WHERE event_id < $1 AND state NOT IN ('pending', 'running') AND finished_at < $2
 			ORDER BY event_id LIMIT $3)`, outbox.Before(time.Now().Add(-keep)), time.Now().Add(-keep), n)
 	return tag.RowsAffected(), err
+}
+
+// SpareAttempts are River's beyond a kind's own limit. A worker that was killed
+// spends one of River's attempts without having tried, and must not use up the
+// kind's.
+const SpareAttempts = 20
+
+// Targeted is the job behind a task, for a command on it.
+type Targeted struct {
+	Found bool
+	State State // as stored: pending, running or terminal
+	JobID int64 // 0: none yet
+	// OthersOpen: the job covers another task that has not ended.
+	OthersOpen bool
+}
+
+// Target reads and locks the task that a command is about.
+func Target(ctx context.Context, tx *pg.Tx, owner uuid.UUID, id ID) (t Targeted, err error) {
+	err = tx.QueryRow(ctx, `
+		SELECT state, coalesce(job_id, 0), EXISTS (
+			SELECT FROM tasks o WHERE o.job_id = t.job_id AND o.state IN ('pending', 'running')
+				AND (o.event_id, o.subscriber) <> (t.event_id, t.subscriber))
+		FROM tasks t WHERE event_id = $1 AND subscriber = $2 AND owner_id = $3
+		FOR UPDATE OF t`, id.Event, id.Subscriber, owner).Scan(&t.State, &t.JobID, &t.OthersOpen)
+	if pg.IsNoRows(err) {
+		return t, nil
+	}
+	t.Found = err == nil
+	return t, err
+}
+
+// Cover gives a pending task its job.
+func Cover(ctx context.Context, tx *pg.Tx, id ID, job int64) error {
+	_, err := tx.Exec(ctx, `UPDATE tasks SET job_id = $3 WHERE event_id = $1 AND subscriber = $2 AND state = 'pending'`, id.Event, id.Subscriber, job)
+	return err
 }

@@ -57,7 +57,11 @@ type Source struct {
 	// Read reports, of the given read keys, those whose wait is over, each with
 	// what it ended with. It is called with the keys of every waiter whose rows
 	// may have changed, in one call.
+	// Nil for a channel that nobody waits on.
 	Read func(ctx context.Context, keys []string) (map[string]any, error)
+	// Woken, when set, is called on every signal, and whenever signals may have
+	// been missed. It must not block.
+	Woken func()
 }
 
 // Options tune a Waiter.
@@ -319,6 +323,9 @@ func (w *Waiter) dispatch(n *pgconn.Notification) {
 	if c == nil {
 		return
 	}
+	if woken := w.sources[n.Channel].Woken; woken != nil {
+		woken()
+	}
 	for key := range strings.SplitSeq(n.Payload, ",") {
 		for t := range c.bySignal[key] {
 			w.dirty(t)
@@ -426,6 +433,11 @@ func (w *Waiter) listen(ctx context.Context) {
 		}
 		w.setListening(true, true)
 		w.dirtyAll()
+		for _, s := range w.sources {
+			if s.Woken != nil {
+				s.Woken()
+			}
+		}
 		err := w.follow(ctx, conn)
 		if ctx.Err() != nil {
 			return

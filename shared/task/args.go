@@ -1,0 +1,55 @@
+package task
+
+import (
+	"encoding/json"
+
+	"github.com/google/uuid"
+)
+
+// IndexArgs asks corpus.index to bring a note's index row up to date. The note
+// is read when the job runs, so one job covers every change made before.
+type IndexArgs struct {
+	OwnerID uuid.UUID `json:"owner_id"`
+	NoteID  uuid.UUID `json:"note_id"`
+	Trace   string    `json:"trace,omitempty"`
+}
+
+// Kind is the River job kind.
+func (IndexArgs) Kind() string { return CorpusIndex }
+
+// Caused is what every other kind is given: the event that asked for it.
+type Caused struct {
+	EventID uuid.UUID       `json:"event_id"`
+	OwnerID uuid.UUID       `json:"owner_id"`
+	Subject string          `json:"subject"`
+	Data    json.RawMessage `json:"data"`
+	Trace   string          `json:"trace,omitempty"`
+}
+
+// Traceparent is the trace that the work continues.
+func (c Caused) Traceparent() string { return c.Trace }
+
+// Traceparent is the trace that the work continues.
+func (a IndexArgs) Traceparent() string { return a.Trace }
+
+// MailTestArgs asks for a test mail; Data is empty.
+type MailTestArgs struct{ Caused }
+
+// Kind is the River job kind.
+func (MailTestArgs) Kind() string { return MailTest }
+
+// BulkArgs asks for many tasks to be retried or cancelled; Data is a [Bulk].
+type BulkArgs struct{ Caused }
+
+// Kind is the River job kind.
+func (BulkArgs) Kind() string { return TasksBulk }
+
+// PeriodicArgs asks for a periodic job to run: by its schedule (no event), or
+// because the owner asked (Subject is its name too).
+type PeriodicArgs struct {
+	Caused
+	Name string `json:"name"`
+}
+
+// Kind is the River job kind.
+func (PeriodicArgs) Kind() string { return PeriodicRun }

@@ -270,7 +270,7 @@ func (c Catalog) Handler(s *Server) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// the mux would redirect an unclean path, which no client of an API follows well
 		escaped := r.URL.EscapedPath()
-		if clean := path.Clean("/" + escaped); clean == escaped || clean+"/" == escaped {
+		if clean := path.Clean("/" + escaped); clean == escaped || clean != "/" && clean+"/" == escaped {
 			h, pattern := mux.Handler(r)
 			if pattern != "" {
 				mux.ServeHTTP(w, r)

@@ -92,7 +92,7 @@ func (o *Operation) claim(ctx context.Context, tx *pg.Tx, c auth.Caller, in any,
 	var b pgx.Batch
 	var claimed bool
 	var first []byte
-	b.Queue(`SELECT set_config('lock_timeout', $1, true)`, fmt.Sprint(inFlight.Milliseconds()))
+	b.Queue(fmt.Sprintf(`SET LOCAL lock_timeout = '%dms'`, inFlight.Milliseconds()))
 	b.Queue(`INSERT INTO idempotency_keys (owner_id, scope, key, fingerprint) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING`,
 		row.owner, row.scope, row.key, fingerprint[:]).Exec(func(tag pgconn.CommandTag) error {
 		claimed = tag.RowsAffected() == 1
@@ -100,7 +100,7 @@ func (o *Operation) claim(ctx context.Context, tx *pg.Tx, c auth.Caller, in any,
 	})
 	b.Queue(`SELECT fingerprint, committed FROM idempotency_keys WHERE (owner_id, scope, key) = ($1, $2, $3)`,
 		row.owner, row.scope, row.key).QueryRow(func(r pgx.Row) error { return r.Scan(&first, &row.stored) })
-	b.Queue(`SELECT set_config('lock_timeout', reset_val, true) FROM pg_settings WHERE name = 'lock_timeout'`)
+	b.Queue(`SET LOCAL lock_timeout TO DEFAULT`)
 	if err := raw.SendBatch(ctx, &b).Close(); err != nil {
 		var e *pgconn.PgError
 		if errors.As(err, &e) && e.Code == "55P03" { // lock_not_available

@@ -1,0 +1,242 @@
+// Package config reads the environment once into one validated struct. No other
+// package looks at the environment.
+package config
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"standmeet/shared/email"
+)
+
+// Config is everything that a process may be told. Load fills in the defaults,
+// which are given in brackets here.
+type Config struct {
+	// Port is PORT, the gateway's TCP port [8080]; 0 takes a free one.
+	Port int
+	// PublicURL is PUBLIC_URL, the address that people reach the gateway by,
+	// without a final slash [empty: the gateway's own].
+	PublicURL string
+	// DatabaseURL is DATABASE_URL [empty: an embedded server].
+	DatabaseURL string
+	// SMTPURL is SMTP_URL, "smtp://user:password@host:587" or "smtps://…:465"
+	// [nil: mail is written to a directory].
+	SMTPURL *url.URL
+	// MailFrom is MAIL_FROM, the address that mail comes from [standmeet@localhost].
+	MailFrom string
+	// S3Endpoint is S3_ENDPOINT, an http or https URL [nil: blobs are files].
+	S3Endpoint *url.URL
+	// Egress is EGRESS_ALLOW. It must be empty in production.
+	Egress Egress
+	// SourceBaseURL holds each SOURCE_BASE_URL_<KIND> by its kind of [SourceKinds].
+	SourceBaseURL map[string]string
+	// MaxWait is WAIT_MAX_MS, 0 to 30,000: no request waits longer for other work.
+	// 0 forbids waiting, [Unlimited] leaves it to each operation.
+	MaxWait time.Duration
+	// LogLevel is LOG_LEVEL: debug, info, warn or error [info].
+	LogLevel slog.Level
+	// OTLPEndpoint is OTEL_EXPORTER_OTLP_ENDPOINT [empty: no telemetry].
+	OTLPEndpoint string
+	// Parts is PARTS, a comma list [all].
+	Parts Parts
+	// Production is ENVIRONMENT=production; the other value is local [local].
+	Production bool
+}
+
+// Unlimited is the MaxWait of a process that wasn't told any: two seconds for
+// most operations, twenty for jobs.fetch_new.
+const Unlimited time.Duration = -1
+
+// Parts says which parts of the system one process runs.
+type Parts struct{ Gateway, Relay, Workers bool }
+
+// Egress lists the private destinations that outgoing requests may reach.
+type Egress struct {
+	Hosts    []string // lower case, without a port
+	Networks []netip.Prefix
+}
+
+// SourceKinds are the job boards whose API has an address of its own.
+func SourceKinds() []string {
+	return []string{"greenhouse", "lever", "ashby", "workable", "smartrecruiters", "remoteok"}
+}
+
+// Load reads what lookup (os.LookupEnv) knows. An empty variable counts as one
+// that isn't set. The error joins every fault, one line each, beginning with the
+// variable's name; it never holds a value that may be secret.
+func Load(lookup func(string) (string, bool)) (Config, error) {
+	r := reader{lookup: lookup}
+	c := Config{
+		Port:          r.integer("PORT", 8080, 0, 65535),
+		DatabaseURL:   r.database("DATABASE_URL"),
+		SMTPURL:       r.address("SMTP_URL", "smtp", "smtps"),
+		MailFrom:      r.mail("MAIL_FROM", "standmeet@localhost"),
+		S3Endpoint:    r.address("S3_ENDPOINT", "http", "https"),
+		Egress:        r.egress("EGRESS_ALLOW"),
+		SourceBaseURL: map[string]string{},
+		MaxWait:       time.Duration(r.integer("WAIT_MAX_MS", -1, 0, 30_000)) * time.Millisecond,
+		LogLevel:      r.level("LOG_LEVEL"),
+		Parts:         r.parts("PARTS"),
+		Production:    r.oneOf("ENVIRONMENT", "local", "production") == "production",
+	}
+	if c.MaxWait < 0 {
+		c.MaxWait = Unlimited
+	}
+	if u := r.address("PUBLIC_URL", "http", "https"); u != nil {
+		c.PublicURL = strings.TrimRight(u.String(), "/")
+	}
+	if u := r.address("OTEL_EXPORTER_OTLP_ENDPOINT", "http", "https"); u != nil {
+		c.OTLPEndpoint = u.String()
+	}
+	for _, kind := range SourceKinds() {
+		if u := r.address("SOURCE_BASE_URL_"+strings.ToUpper(kind), "http", "https"); u != nil {
+			c.SourceBaseURL[kind] = strings.TrimRight(u.String(), "/")
+		}
+	}
+	if c.Production && (len(c.Egress.Hosts) > 0 || len(c.Egress.Networks) > 0) {
+		r.fail("EGRESS_ALLOW", "is refused in production")
+	}
+	return c, errors.Join(r.faults...)
+}
+
+type reader struct {
+	lookup func(string) (string, bool)
+	faults []error
+}
+
+func (r *reader) fail(name, format string, args ...any) {
+	r.faults = append(r.faults, fmt.Errorf(name+" "+format, args...))
+}
+
+func (r *reader) get(name string) string {
+	value, _ := r.lookup(name)
+	return strings.TrimSpace(value)
+}
+
+func (r *reader) integer(name string, unset, least, most int) int {
+	value := r.get(name)
+	if value == "" {
+		return unset
+	}
+	n, err := strconv.Atoi(value)
+	if err != nil || n < least || n > most {
+		r.fail(name, "must be a whole number from %d to %d, not %q", least, most, value)
+	}
+	return n
+}
+
+// address doesn't show the value: it may hold a password.
+func (r *reader) address(name string, schemes ...string) *url.URL {
+	value := r.get(name)
+	if value == "" {
+		return nil
+	}
+	u, err := url.Parse(value)
+	if err != nil || !slices.Contains(schemes, u.Scheme) || u.Hostname() == "" || u.RawQuery != "" || u.Fragment != "" {
+		r.fail(name, "must be a URL like %s://host:port", schemes[0])
+		return nil
+	}
+	return u
+}
+
+func (r *reader) database(name string) string {
+	value := r.get(name)
+	if value == "" {
+		return ""
+	}
+	if _, err := pgx.ParseConfig(value); err != nil {
+		r.fail(name, "must be a PostgreSQL URL like postgres://user:password@host:5432/database")
+	}
+	return value
+}
+
+func (r *reader) mail(name, unset string) string {
+	value := r.get(name)
+	if value == "" {
+		return unset
+	}
+	a, err := email.Parse(value)
+	if err != nil {
+		r.fail(name, "must be a plain e-mail address, not %q", value)
+	}
+	return a
+}
+
+func (r *reader) level(name string) slog.Level {
+	switch r.oneOf(name, "info", "debug", "warn", "error") {
+	case "debug":
+		return slog.LevelDebug
+	case "warn":
+		return slog.LevelWarn
+	case "error":
+		return slog.LevelError
+	}
+	return slog.LevelInfo
+}
+
+// oneOf takes the first word when the variable isn't set.
+func (r *reader) oneOf(name string, words ...string) string {
+	value := strings.ToLower(r.get(name))
+	switch {
+	case value == "":
+		return words[0]
+	case !slices.Contains(words, value):
+		r.fail(name, "must be one of %s, not %q", strings.Join(words, ", "), value)
+	}
+	return value
+}
+
+func (r *reader) list(name string) []string {
+	var items []string
+	for item := range strings.SplitSeq(r.get(name), ",") {
+		if item = strings.ToLower(strings.TrimSpace(item)); item != "" {
+			items = append(items, item)
+		}
+	}
+	return items
+}
+
+func (r *reader) egress(name string) (e Egress) {
+	for _, item := range r.list(name) {
+		if prefix, err := netip.ParsePrefix(item); err == nil {
+			e.Networks = append(e.Networks, prefix.Masked())
+		} else if addr, err := netip.ParseAddr(item); err == nil {
+			e.Networks = append(e.Networks, netip.PrefixFrom(addr, addr.BitLen()))
+		} else if _, _, err := net.SplitHostPort(item); err == nil || strings.ContainsAny(item, "/:@*? ") {
+			r.fail(name, "must list host names, addresses or networks like 10.0.0.0/8, not %q", item)
+		} else {
+			e.Hosts = append(e.Hosts, item)
+		}
+	}
+	return e
+}
+
+func (r *reader) parts(name string) (p Parts) {
+	items := r.list(name)
+	if len(items) == 0 {
+		return Parts{true, true, true}
+	}
+	for _, item := range items {
+		switch item {
+		case "gateway":
+			p.Gateway = true
+		case "relay":
+			p.Relay = true
+		case "workers":
+			p.Workers = true
+		default:
+			r.fail(name, "must list gateway, relay or workers, not %q", item)
+		}
+	}
+	return p
+}

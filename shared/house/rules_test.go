@@ -58,7 +58,7 @@ func arrowTable() []arrow {
 			why: "local is above everything"},
 		{from: []string{""}, only: []string{"relay", "workers"}, to: []string{riverModule}, tests: true,
 			why: "only relay and workers know River"},
-		{from: []string{""}, to: []string{module + "/shared/pgtest"},
+		{from: []string{""}, to: []string{module + "/shared/pgtest", module + "/shared/golden"},
 			why: "only tests may link it"},
 	}
 	var all []string

@@ -38,8 +38,8 @@ func findBinaries(ctx context.Context, as *syscall.Credential, made string, logf
 	}
 	slices.SortFunc(dirs, func(a, b string) int { return majorOf(b) - majorOf(a) })
 	if initdb, err := exec.LookPath("initdb"); err == nil {
-		if real, err := filepath.EvalSymlinks(initdb); err == nil {
-			dirs = append(dirs, filepath.Dir(real))
+		if program, err := filepath.EvalSymlinks(initdb); err == nil {
+			dirs = append(dirs, filepath.Dir(program))
 		}
 	}
 	var best binaries

@@ -27,7 +27,7 @@ import (
 // t.TempDir is not.
 func publicDir(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "pgserver-")
+	dir, err := os.MkdirTemp("", "pgserver-") //nolint:usetesting // t.TempDir is closed to other users
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,248 @@
+package mcp
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"standmeet/shared/auth"
+	"standmeet/shared/fault"
+	"standmeet/shared/op"
+)
+
+// envelope is what a JSON-RPC message may need besides a tool's arguments.
+const envelope = 1<<20 + 128<<10
+
+// call is one message on its way through the SDK.
+type call struct {
+	// ctx is the HTTP request's: the SDK detaches handlers from it, and with it
+	// would go the deadline of the function and the client that hung up.
+	ctx    context.Context
+	caller auth.Caller
+	info   op.CallInfo
+	// receipt of work that a tool's answer left in flight.
+	receipt string
+}
+
+type callKey struct{}
+
+func callOf(ctx context.Context) *call { return ctx.Value(callKey{}).(*call) }
+
+// methods that are offered. What the SDK would answer on behalf of features
+// that the endpoint doesn't have (empty lists, a subscription stream that a
+// Lambda function would hold open until it is killed) is "method not found".
+var methods = []string{
+	"initialize", "ping", "server/discover", "tools/list", "tools/call",
+	"tasks/get", "tasks/update", "tasks/cancel",
+}
+
+func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	id := op.RequestID(r)
+	w.Header().Set(op.RequestIDHeader, id)
+	caller, body, err := e.admit(w, r)
+	if err != nil {
+		e.Server.Log(r.Context(), "mcp", caller, id, err)
+		op.WriteProblem(w, id, err)
+		return
+	}
+
+	// The answer is JSON whatever a client says it accepts.
+	r.Header.Set("Accept", "application/json, text/event-stream")
+	if !bytes.HasPrefix(bytes.TrimLeft(body, " \t\r\n"), []byte("[")) {
+		e.serve(w, r, caller, id, body)
+		return
+	}
+	// Batches existed in revision 2025-03-26 only, which has no version header.
+	var batch []json.RawMessage
+	if err := json.Unmarshal(body, &batch); err != nil {
+		writeError(w, http.StatusBadRequest, nil, jsonrpc.CodeParseError, "The body is not JSON.")
+		return
+	}
+	if v := cmp.Or(r.Header.Get("Mcp-Protocol-Version"), "2025-03-26"); len(batch) == 0 || v > "2025-03-26" {
+		writeError(w, http.StatusBadRequest, nil, jsonrpc.CodeInvalidRequest, "Send one JSON-RPC message, not an array.")
+		return
+	}
+	answers := []json.RawMessage{}
+	for _, m := range batch {
+		one := &buffer{header: http.Header{}}
+		e.serve(one, r, caller, id, m)
+		if one.Len() > 0 {
+			answers = append(answers, one.Bytes())
+		}
+	}
+	if len(answers) == 0 {
+		w.WriteHeader(http.StatusAccepted)
+		return
+	}
+	writeJSON(w, http.StatusOK, answers)
+}
+
+// admit refuses what is no message of somebody who may send one.
+func (e *endpoint) admit(w http.ResponseWriter, r *http.Request) (caller auth.Caller, body []byte, err error) {
+	if r.Method != http.MethodPost {
+		w.Header().Set("Allow", http.MethodPost)
+		return caller, nil, fault.New(fault.MethodNotAllowed, "method_not_allowed", "MCP messages are sent with POST. There is no stream to GET and no session to DELETE.")
+	}
+	if !e.originAllowed(r) {
+		return caller, nil, fault.New(fault.Forbidden, "origin_not_allowed", "Pages of this origin may not call this server.")
+	}
+	// A session does not count: a browser sends its cookie unasked.
+	if auth.CredentialsOf(r).Bearer != "" {
+		if caller, err = e.Server.Caller(r); err != nil {
+			return caller, nil, err
+		}
+	}
+	if caller.Kind == auth.Anonymous {
+		return caller, nil, fault.New(fault.Unauthorized, "unauthorized", "Send an API token: Authorization: Bearer <token>.")
+	}
+	body, err = io.ReadAll(http.MaxBytesReader(w, r.Body, e.maxBody))
+	var over *http.MaxBytesError
+	switch {
+	case errors.As(err, &over):
+		err = fault.New(fault.TooLarge, "body_too_large", fmt.Sprintf("The message may have %d bytes at most.", over.Limit))
+	case err != nil:
+		err = &fault.Fault{Kind: fault.Invalid, Code: "incomplete_body", Detail: "The body ended early.", Err: err}
+	}
+	return caller, body, err
+}
+
+// serve answers one message.
+func (e *endpoint) serve(w http.ResponseWriter, r *http.Request, caller auth.Caller, id string, body []byte) {
+	if !json.Valid(body) {
+		writeError(w, http.StatusBadRequest, nil, jsonrpc.CodeParseError, "The body is not JSON.")
+		return
+	}
+	msg, err := jsonrpc.DecodeMessage(body)
+	if err != nil {
+		writeError(w, http.StatusBadRequest, nil, jsonrpc.CodeInvalidRequest, "The body is not a JSON-RPC 2.0 message.")
+		return
+	}
+	req, ok := msg.(*jsonrpc.Request)
+	if !ok || !req.IsCall() { // nothing here is kept that a notification or a response could be about
+		w.WriteHeader(http.StatusAccepted)
+		return
+	}
+	if !slices.Contains(methods, req.Method) {
+		status := http.StatusOK
+		if r.Header.Get("Mcp-Protocol-Version") >= "2026-07-28" { // SEP-2575
+			status = http.StatusNotFound
+		}
+		writeError(w, status, req.ID.Raw(), jsonrpc.CodeMethodNotFound, "There is no method "+strconv.Quote(req.Method)+".")
+		return
+	}
+	if v := r.Header.Get("Mcp-Protocol-Version"); v >= "2026-07-28" && strings.HasPrefix(req.Method, "tasks/") {
+		// The SDK checks the mirrored headers of the methods that it knows.
+		var p taskParams
+		if json.Unmarshal(req.Params, &p) == nil && p.TaskID != r.Header.Get("Mcp-Name") {
+			writeError(w, http.StatusBadRequest, req.ID.Raw(), sdk.CodeHeaderMismatch, "The header Mcp-Name has to be params.taskId.")
+			return
+		}
+	}
+	c := &call{ctx: r.Context(), caller: caller, info: op.CallInfo{Face: "mcp", RequestID: id}}
+	r = r.WithContext(context.WithValue(r.Context(), callKey{}, c))
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	out := &rpcErrors{ResponseWriter: w, id: req.ID.Raw()}
+	e.rpc.ServeHTTP(out, r)
+	out.flush()
+}
+
+// originAllowed is the check that the transport specification asks for against
+// DNS rebinding. A page of the host that was asked is at home, except where the
+// host is this machine under a stranger's name.
+func (e *endpoint) originAllowed(r *http.Request) bool {
+	origin := r.Header.Get("Origin")
+	if origin == "" || slices.Contains(e.AllowedOrigins, origin) {
+		return true
+	}
+	u, err := url.Parse(origin)
+	return err == nil && u.Host != "" && strings.EqualFold(u.Host, r.Host) &&
+		(loopback(r.Host) || !loopback(r.RemoteAddr))
+}
+
+func loopback(hostport string) bool {
+	host := hostOf(hostport)
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.IsLoopback() || strings.EqualFold(host, "localhost")
+}
+
+// hostOf drops the port, if there is one.
+func hostOf(hostport string) string {
+	if host, _, err := net.SplitHostPort(hostport); err == nil {
+		return host
+	}
+	return strings.Trim(hostport, "[]")
+}
+
+func writeError(w http.ResponseWriter, status int, id any, code int64, message string) {
+	writeJSON(w, status, map[string]any{
+		"jsonrpc": "2.0", "id": id, "error": map[string]any{"code": code, "message": message},
+	})
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(v) // the client is gone if this fails
+}
+
+// rpcErrors turns the SDK's plain-text refusals of a call into JSON-RPC errors
+// and lets everything else through as it is written.
+type rpcErrors struct {
+	http.ResponseWriter
+	id     any
+	status int
+	text   bytes.Buffer
+}
+
+func (w *rpcErrors) WriteHeader(status int) {
+	if t, _, _ := mime.ParseMediaType(w.Header().Get("Content-Type")); status >= 400 && t == "text/plain" {
+		w.status = status
+		return
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *rpcErrors) Write(b []byte) (int, error) {
+	if w.status != 0 {
+		return w.text.Write(b)
+	}
+	return w.ResponseWriter.Write(b)
+}
+
+func (w *rpcErrors) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+func (w *rpcErrors) flush() {
+	if w.status == 0 {
+		return
+	}
+	code := int64(jsonrpc.CodeInvalidRequest)
+	if w.status >= 500 {
+		code = jsonrpc.CodeInternalError
+	}
+	w.Header().Del("X-Content-Type-Options")
+	writeError(w.ResponseWriter, w.status, w.id, code, strings.TrimSpace(w.text.String()))
+}
+
+// buffer is the response to one message of a batch.
+type buffer struct {
+	bytes.Buffer
+	header http.Header
+}
+
+func (b *buffer) Header() http.Header { return b.header }
+func (b *buffer) WriteHeader(int)     {}

@@ -223,3 +223,12 @@ func Before(t time.Time) uuid.UUID {
 	}
 	return id
 }
+
+// Waiting counts the events that are due and have been waiting for longer than
+// age; at most 100,000 are counted.
+func Waiting(ctx context.Context, db *pg.DB, age time.Duration) (n int, err error) {
+	err = db.QueryRow(ctx, `
+		SELECT count(*) FROM (SELECT FROM event_queue
+			WHERE event_id < $1 AND poisoned_at IS NULL AND due_at <= clock_timestamp() LIMIT 100000) w`, Before(time.Now().Add(-age))).Scan(&n)
+	return n, pg.Fault(err)
+}

@@ -274,3 +274,18 @@ func ByJob(ctx context.Context, q pg.Querier, owner uuid.UUID, job int64) (ID, e
 	}
 	return id, pg.Fault(err)
 }
+
+// OfEvent reads an owner's tasks of one event, one for each subscriber of its
+// type, whether the relay has made them yet or not.
+func OfEvent(ctx context.Context, q pg.Querier, owner, event uuid.UUID, eventType string) ([]Task, error) {
+	tasks := []Task{}
+	declared, _ := outbox.Lookup(eventType)
+	for _, s := range declared.Subscribers {
+		d, err := Get(ctx, q, owner, ID{Event: event, Subscriber: s})
+		if err != nil {
+			return nil, err
+		}
+		tasks = append(tasks, d.Task)
+	}
+	return tasks, nil
+}

@@ -168,3 +168,22 @@ func Cover(ctx context.Context, tx *pg.Tx, id ID, job int64) error {
 	_, err := tx.Exec(ctx, `UPDATE tasks SET job_id = $3 WHERE event_id = $1 AND subscriber = $2 AND state = 'pending'`, id.Event, id.Subscriber, job)
 	return err
 }
+
+// Discard marks every open task that the job covers as failed for good, and has
+// their waiters woken.
+func Discard(ctx context.Context, tx *pg.Tx, j Job) error {
+	rows, err := tx.Query(ctx, `
+		UPDATE tasks SET state = 'discarded', finished_at = clock_timestamp(), started_at = $2, attempts = $3,
+			errors = coalesce($4::text::jsonb, errors)
+		WHERE job_id = $1 AND state IN ('pending', 'running')
+		RETURNING event_id, subscriber`, j.ID, j.StartedAt, j.Attempt, string(j.Errors))
+	if err != nil {
+		return err
+	}
+	var id ID
+	_, err = pgx.ForEachRow(rows, []any{&id.Event, &id.Subscriber}, func() error {
+		tx.Notify(Final, id.String())
+		return nil
+	})
+	return err
+}

@@ -1,0 +1,82 @@
+package workers
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/riverqueue/river"
+
+	"standmeet/shared/op"
+	"standmeet/shared/outbox"
+	"standmeet/shared/pg"
+	"standmeet/shared/task"
+)
+
+const (
+	keepEvents = 7 * 24 * time.Hour
+	keepTasks  = 30 * 24 * time.Hour
+	keepKeys   = 24 * time.Hour
+	// rows that one statement of a retention job removes at most
+	retentionBatch = 5000
+	// sweepAge is how long an event may wait before the relay is woken again
+	sweepAge = 2 * time.Second
+)
+
+// schedules hands the declared periodic jobs to River, whose leader runs each
+// once for all processes.
+func schedules() []*river.PeriodicJob {
+	var all []*river.PeriodicJob
+	for _, p := range task.Periodics() {
+		all = append(all, river.NewPeriodicJob(river.PeriodicInterval(p.Every),
+			func() (river.JobArgs, *river.InsertOpts) {
+				return task.PeriodicArgs{Name: p.Name}, &river.InsertOpts{Queue: task.QueueMaintenance, MaxAttempts: 1 + task.SpareAttempts}
+			}, &river.PeriodicJobOpts{ID: p.Name, RunOnStart: true}))
+	}
+	return all
+}
+
+// periodic runs a periodic job by name and records the run.
+func periodic(db *pg.DB) func(context.Context, *river.Job[task.PeriodicArgs]) error {
+	return func(ctx context.Context, job *river.Job[task.PeriodicArgs]) error {
+		began := time.Now()
+		note, err := runPeriodic(ctx, db, job.Args.Name)
+		if recording := task.RecordRun(ctx, db, job.Args.Name, began, note, err); err == nil {
+			err = recording
+		}
+		if err != nil {
+			return err
+		}
+		return complete(ctx, db, job.JobRow, map[string]string{"note": note})
+	}
+}
+
+func runPeriodic(ctx context.Context, db *pg.DB, name string) (note string, err error) {
+	switch name {
+	case "events.retention":
+		return retain(ctx, "events", func() (int64, error) { return outbox.DeleteOld(ctx, db, keepEvents, retentionBatch) })
+	case "tasks.retention":
+		return retain(ctx, "tasks", func() (int64, error) { return task.DeleteOld(ctx, db, keepTasks, retentionBatch) })
+	case "idempotency.retention":
+		return retain(ctx, "keys", func() (int64, error) { return op.DeleteOldKeys(ctx, db, keepKeys, retentionBatch) })
+	case "relay.sweep":
+		waiting, err := outbox.Waiting(ctx, db, sweepAge)
+		if err == nil && waiting > 0 {
+			db.Notify(outbox.Recorded, "")
+		}
+		return fmt.Sprintf("%d events were waiting", waiting), err
+	}
+	return "", permanent(fmt.Errorf("periodic job %q is not declared", name))
+}
+
+// retain deletes batch after batch until one comes back short.
+func retain(ctx context.Context, what string, batch func() (int64, error)) (string, error) {
+	var total int64
+	for {
+		n, err := batch()
+		total += n
+		if err != nil || n < retentionBatch || ctx.Err() != nil {
+			return fmt.Sprintf("%d %s removed", total, what), err
+		}
+	}
+}

@@ -1,0 +1,170 @@
+package workers
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/rivertype"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
+	"standmeet/shared/pg"
+	"standmeet/shared/task"
+	"standmeet/shared/telemetry"
+)
+
+// permanentError fails a task for good: trying again can't help.
+type permanentError struct{ error }
+
+func (e permanentError) Unwrap() error { return e.error }
+
+// permanent marks err as one that trying again can't help.
+func permanent(err error) error { return permanentError{err} }
+
+// backoff is the pause before the next attempt, after n failed ones.
+type backoff func(n int) time.Duration
+
+// quick suits work on our own database: 1 s, 2 s, 4 s … 5 min.
+func quick(n int) time.Duration { return min(time.Second<<min(n-1, 10), 5*time.Minute) }
+
+// patient suits other people's servers: 20 s, then ×3.
+func patient(n int) time.Duration {
+	d := 20 * time.Second
+	for range min(n-1, 10) {
+		d *= 3
+	}
+	return d
+}
+
+type env struct {
+	db  *pg.DB
+	log *slog.Logger
+}
+
+type caused interface {
+	river.JobArgs
+	Traceparent() string
+}
+
+// worker runs one kind of job and classifies how it ended. The work itself
+// completes its task, in the transaction of its effect.
+type worker[A caused] struct {
+	river.WorkerDefaults[A]
+	*env
+	kind  task.Kind
+	pause backoff
+	do    func(context.Context, *river.Job[A]) error
+}
+
+func newWorker[A caused](e *env, kind string, pause backoff, do func(context.Context, *river.Job[A]) error) *worker[A] {
+	k, ok := task.LookupKind(kind)
+	if !ok {
+		panic("workers: kind " + kind + " is not declared")
+	}
+	return &worker[A]{env: e, kind: k, pause: pause, do: do}
+}
+
+// Timeout implements river.Worker.
+func (w *worker[A]) Timeout(*river.Job[A]) time.Duration { return w.kind.Timeout }
+
+// NextRetry implements river.Worker.
+func (w *worker[A]) NextRetry(job *river.Job[A]) time.Time {
+	return time.Now().Add(w.pause(failures(job.JobRow) + 1))
+}
+
+// Work implements river.Worker.
+func (w *worker[A]) Work(ctx context.Context, job *river.Job[A]) error {
+	ctx = telemetry.WithTraceparent(ctx, job.Args.Traceparent())
+	ctx, span := otel.Tracer("standmeet/workers").Start(ctx, w.kind.Name, trace.WithSpanKind(trace.SpanKindConsumer),
+		trace.WithAttributes(attribute.Int64("job", job.ID), attribute.Int("attempt", job.Attempt)))
+	defer span.End()
+	if !w.kind.Transactional {
+		open, err := task.Start(ctx, w.db, job.ID)
+		if err != nil {
+			return err
+		}
+		if !open && !scheduled(job) {
+			return nil
+		}
+	}
+	err := w.do(ctx, job)
+	if err == nil {
+		return nil
+	}
+	span.SetStatus(codes.Error, err.Error())
+	var snooze *rivertype.JobSnoozeError
+	if errors.As(err, &snooze) || ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		// put off, cancelled by its owner, or the process is stopping: no attempt
+		// was lost, River knows each of them
+		return err
+	}
+	var final permanentError
+	last := failures(job.JobRow)+1 >= w.kind.MaxAttempts
+	w.log.LogAttrs(ctx, slog.LevelWarn, "workers: attempt failed", slog.String("kind", w.kind.Name), slog.Int64("job", job.ID),
+		slog.Int("attempt", job.Attempt), slog.Bool("discarded", last || errors.As(err, &final)), slog.Any("error", err))
+	if !last && !errors.As(err, &final) {
+		return err
+	}
+	recording, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	if err := w.db.InTx(recording, func(tx *pg.Tx) error { return task.Discard(recording, tx, record(job.JobRow, err)) }); err != nil {
+		return err
+	}
+	return river.JobCancel(err)
+}
+
+// scheduled reports whether River's own schedule made the job, not an event: it
+// has no task.
+func scheduled[A caused](job *river.Job[A]) bool {
+	p, ok := any(job.Args).(task.PeriodicArgs)
+	return ok && p.EventID == [16]byte{}
+}
+
+// failures counts attempts that failed by themselves. A rescue is none: the
+// worker was killed before the attempt ended.
+func failures(job *rivertype.JobRow) (n int) {
+	for _, e := range job.Errors {
+		if !strings.HasPrefix(e.Error, "Stuck job rescued") {
+			n++
+		}
+	}
+	return n
+}
+
+// record is what the task row keeps of a job that ends now, err being its last
+// error if any.
+func record(job *rivertype.JobRow, err error) task.Job {
+	j := task.Job{ID: job.ID, Attempt: job.Attempt, StartedAt: time.Now()}
+	if job.AttemptedAt != nil {
+		j.StartedAt = *job.AttemptedAt
+	}
+	all := job.Errors
+	if err != nil {
+		all = append(all[:len(all):len(all)], rivertype.AttemptError{At: time.Now().UTC(), Attempt: job.Attempt, Error: err.Error()})
+	}
+	if len(all) > 0 {
+		j.Errors, _ = json.Marshal(all) // plain strings and numbers
+	}
+	return j
+}
+
+// complete ends a job's tasks as completed, with what they leave to read, in
+// the transaction of the effect.
+func complete(ctx context.Context, db *pg.DB, job *rivertype.JobRow, result any) error {
+	return db.InTx(ctx, func(tx *pg.Tx) error {
+		if result != nil {
+			if err := task.Result(ctx, tx, job.ID, result); err != nil {
+				return err
+			}
+		}
+		_, err := task.Complete(ctx, tx, []task.Job{record(job, nil)})
+		return err
+	})
+}

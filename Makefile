@@ -35,7 +35,7 @@ ops: build ## print every operation's name, route, tool and function
 	@exec $(BIN) ops
 
 lint: ## formatting, linters, tidy go.mod
-	@go mod tidy -diff
+	@go mod tidy -diff >/dev/null || { echo "go.mod: run go mod tidy" >&2; exit 1; }
 	@go run $(GOLANGCI_LINT) run ./...
 
 generate: ## rewrite the goldens

@@ -3,8 +3,8 @@
 package pgserver
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -154,7 +154,7 @@ func downloadTo(ctx context.Context, cache, repository string, as *syscall.Crede
 		return "", context.Cause(ctx)
 	}
 	if _, statErr := os.Stat(filepath.Join(fresh, "bin", "postgres")); statErr != nil {
-		return "", errors.Join(err, statErr)
+		return "", cmp.Or(err, statErr)
 	}
 	if as != nil {
 		if err := openTo(cache, work); err != nil {

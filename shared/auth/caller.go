@@ -65,7 +65,7 @@ type Credentials struct {
 }
 
 // SessionCookie is the name of the cookie that holds a session.
-const SessionCookie = "session"
+const SessionCookie = "sm_session"
 
 // CredentialsOf reads what a request carries. A bearer token wins over a
 // session, so that a request never acts for two owners. An Authorization header

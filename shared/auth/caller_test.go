@@ -33,13 +33,13 @@ func TestCredentialsOf(t *testing.T) {
 		"none":            {"", "", Credentials{}},
 		"bearer":          {"Bearer abc", "", Credentials{Bearer: "abc"}},
 		"case":            {"bEARER   abc ", "", Credentials{Bearer: "abc"}},
-		"session":         {"", "a=1; session=xyz", Credentials{Session: "xyz"}},
-		"bearer wins":     {"Bearer abc", "session=xyz", Credentials{Bearer: "abc"}},
+		"session":         {"", "a=1; sm_session=xyz", Credentials{Session: "xyz"}},
+		"bearer wins":     {"Bearer abc", "sm_session=xyz", Credentials{Bearer: "abc"}},
 		"basic":           {"Basic abc", "", Credentials{}},
-		"basic, session":  {"Basic abc", "session=xyz", Credentials{Session: "xyz"}},
+		"basic, session":  {"Basic abc", "sm_session=xyz", Credentials{Session: "xyz"}},
 		"scheme only":     {"Bearer", "", Credentials{}},
 		"scheme, space":   {"Bearer ", "", Credentials{}},
-		"another cookie":  {"", "xsession=xyz", Credentials{}},
+		"another cookie":  {"", "xsm_session=xyz", Credentials{}},
 		"bearer as a key": {"Bearerabc", "", Credentials{}},
 	} {
 		r := &http.Request{Header: http.Header{}}

@@ -232,6 +232,11 @@ func (s *shape) fits(raw []byte) bool {
 	}
 }
 
+// exactly reports whether text is JSON that fits, with nothing around it.
+func (s *shape) exactly(text []byte) bool {
+	return json.Valid(text) && space(text, 0) == 0 && s.fits(text) && valueEnd(text, 0) == len(text)
+}
+
 var called = map[kind]string{
 	kindString: "text", kindInteger: "a whole number", kindNumber: "a number", kindBoolean: "true or false",
 	kindArray: "a list", kindObject: "an object", kindMap: "an object",
@@ -302,10 +307,8 @@ func (d *decoder) value(s *shape, dst reflect.Value, raw []byte, at *place) {
 // string holds, exactly; or the digits of an integer as text.
 func (s *shape) reread(raw []byte) []byte {
 	if kindOf(raw) == kindString {
-		if text, ok := unquote(raw); ok && json.Valid([]byte(text)) {
-			if text := []byte(text); strings.IndexByte(" \n\t\r", text[0]) < 0 && s.fits(text) && valueEnd(text, 0) == len(text) {
-				return text
-			}
+		if text, ok := unquote(raw); ok && s.exactly([]byte(text)) {
+			return []byte(text)
 		}
 	} else if s.kind == kindString && kindOf(raw) == kindNumber && !bytes.ContainsAny(raw, ".eE") {
 		return slices.Concat([]byte{'"'}, raw, []byte{'"'})
@@ -507,7 +510,7 @@ func (d *decoder) paramValue(s *shape, dst reflect.Value, v string, at *place) {
 		d.refuse(at, "invalid_text", "is not UTF-8 or holds U+0000")
 	case s.kind == kindString:
 		d.text(s, dst, v, at)
-	case json.Valid([]byte(v)) && s.fits([]byte(v)) && valueEnd([]byte(v), 0) == len(v):
+	case s.exactly([]byte(v)):
 		d.value(s, dst, []byte(v), at)
 	default:
 		d.refuse(at, "wrong_type", "must be %s", called[s.kind])

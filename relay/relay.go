@@ -278,6 +278,12 @@ func (r *Relay) params(subscriber string, route route, e outbox.Event) (p river.
 	if !ok || route.args == nil {
 		return p, "", fmt.Errorf("subscriber %q of %s has no route", subscriber, e.Type)
 	}
+	// a panic is the fault of this event, not the end of the relay
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("route of %s panicked: %v", subscriber, v)
+		}
+	}()
 	args, err := route.args(e)
 	if err != nil {
 		return p, "", err

@@ -1,0 +1,339 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/riverqueue/river"
+
+	"standmeet/shared/outbox"
+	"standmeet/shared/pg"
+	"standmeet/shared/pgtest"
+	"standmeet/shared/task"
+)
+
+// child, when set, makes the test binary a relay on the database that it names,
+// to be killed by its parent.
+const child = "STANDMEET_TEST_RELAY"
+
+func TestMain(m *testing.M) {
+	if url := os.Getenv(child); url != "" {
+		ctx := context.Background()
+		db, err := pg.Open(ctx, url, pg.Options{AsyncCommit: true})
+		if err == nil {
+			var r *Relay
+			if r, err = New(db, quiet()); err == nil {
+				r.batch = 37
+				err = r.Run(ctx)
+			}
+		}
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+func newRelay(t *testing.T, db *pg.DB) *Relay {
+	t.Helper()
+	r, err := New(db, quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func record(t *testing.T, db *pg.DB, owner uuid.UUID, subject string) uuid.UUID {
+	t.Helper()
+	id := outbox.NewID()
+	if err := db.InTx(t.Context(), func(tx *pg.Tx) error {
+		return outbox.Record(t.Context(), tx, id, outbox.NoteChanged, owner, subject, map[string]any{})
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+func count(t *testing.T, db *pg.DB, sql string, args ...any) (n int) {
+	t.Helper()
+	if err := db.QueryRow(t.Context(), sql, args...).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// eventually waits for a condition, not for a time.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatal("never came: " + what)
+		}
+	}
+}
+
+func drain(t *testing.T, r *Relay) int {
+	t.Helper()
+	n, err := r.drain(t.Context(), nil, uuid.UUID{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// every event has its one task, and every task a job that exists
+func checkFannedOnce(t *testing.T, db *pg.DB, events int) {
+	t.Helper()
+	if n := count(t, db, `SELECT count(*) FROM event_queue`); n != 0 {
+		t.Errorf("%d events still queued", n)
+	}
+	if n := count(t, db, `SELECT count(*) FROM events e JOIN tasks t ON t.event_id = e.id JOIN river_job j ON j.id = t.job_id`); n != events {
+		t.Errorf("%d tasks with a job, want %d", n, events)
+	}
+	if n := count(t, db, `SELECT count(*) FROM river_job j WHERE NOT EXISTS (SELECT FROM tasks t WHERE t.job_id = j.id)`); n != 0 {
+		t.Errorf("%d jobs without a task", n)
+	}
+}
+
+func TestCommitsOutOfOrderAreNotSkipped(t *testing.T) {
+	t.Parallel()
+	db := pgtest.DB(t)
+	r, owner := newRelay(t, db), uuid.New()
+	early := outbox.NewID()
+	began, release, committed := make(chan struct{}), make(chan struct{}), make(chan error)
+	go func() {
+		committed <- db.InTx(context.Background(), func(tx *pg.Tx) error {
+			if err := outbox.Record(context.Background(), tx, early, outbox.NoteChanged, owner, uuid.NewString(), nil); err != nil {
+				return err
+			}
+			close(began)
+			<-release
+			return nil
+		})
+	}()
+	<-began
+	record(t, db, owner, uuid.NewString())
+	if n := drain(t, r); n != 1 {
+		t.Fatalf("fanned out %d, want the one that is committed", n)
+	}
+	close(release)
+	if err := <-committed; err != nil {
+		t.Fatal(err)
+	}
+	if n := drain(t, r); n != 1 {
+		t.Fatalf("fanned out %d, want the late one", n)
+	}
+	checkFannedOnce(t, db, 2)
+}
+
+func TestRolledBackWriteLeavesNothing(t *testing.T) {
+	t.Parallel()
+	db := pgtest.DB(t)
+	refused := errors.New("refused")
+	err := db.InTx(t.Context(), func(tx *pg.Tx) error {
+		if err := outbox.Record(t.Context(), tx, outbox.NewID(), outbox.NoteChanged, uuid.New(), uuid.NewString(), nil); err != nil {
+			return err
+		}
+		return refused
+	})
+	if !errors.Is(err, refused) {
+		t.Fatal(err)
+	}
+	if n := count(t, db, `SELECT (SELECT count(*) FROM events) + (SELECT count(*) FROM event_queue)`); n != 0 {
+		t.Errorf("%d rows of an event that never happened", n)
+	}
+	drain(t, newRelay(t, db))
+	checkFannedOnce(t, db, 0)
+}
+
+func TestTenRelaysFanOutOnce(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	db := pgtest.Open(t, url, pg.Options{})
+	const events = 5000
+	if _, err := db.Exec(t.Context(), `
+		SELECT record_event('corpus.note.changed', $1, gen_random_uuid()::text, '{}') FROM generate_series(1, $2::int)`, uuid.New(), events); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var relays sync.WaitGroup
+	for range 10 {
+		r := newRelay(t, pgtest.Open(t, url, pg.Options{MaxConns: 2, AsyncCommit: true}))
+		r.batch = 50
+		relays.Go(func() {
+			if err := r.Run(ctx); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	eventually(t, "an empty queue", func() bool { return count(t, db, `SELECT count(*) FROM event_queue`) == 0 })
+	stop()
+	relays.Wait()
+	checkFannedOnce(t, db, events)
+}
+
+func TestKilledRelayLosesNothing(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	db := pgtest.Open(t, url, pg.Options{})
+	owner, events := uuid.New(), 0
+	add := func(n int) {
+		if _, err := db.Exec(t.Context(), `
+			SELECT record_event('corpus.note.changed', $1, gen_random_uuid()::text, '{}') FROM generate_series(1, $2::int)`, owner, n); err != nil {
+			t.Fatal(err)
+		}
+		events += n
+	}
+	start := func() *exec.Cmd {
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), child+"="+url)
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		return cmd
+	}
+	kills := 50
+	if testing.Short() {
+		kills = 10
+	}
+	for range kills {
+		add(150)
+		cmd := start()
+		// a random point: after a random part of the new events is gone
+		part := events - rand.IntN(150)
+		eventually(t, "some fan-out", func() bool { return count(t, db, `SELECT count(*) FROM tasks`) >= min(part, events-149) })
+		if err := cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		_ = cmd.Wait() // killed
+	}
+	cmd := start()
+	eventually(t, "an empty queue", func() bool { return count(t, db, `SELECT count(*) FROM event_queue`) == 0 })
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+	checkFannedOnce(t, db, events)
+}
+
+func TestChangesOfOneNoteShareAJob(t *testing.T) {
+	t.Parallel()
+	db := pgtest.DB(t)
+	owner, note := uuid.New(), uuid.NewString()
+	ids := []uuid.UUID{record(t, db, owner, note), record(t, db, owner, uuid.NewString()), record(t, db, owner, note), record(t, db, owner, note)}
+	drain(t, newRelay(t, db))
+	jobs := map[uuid.UUID]int{}
+	for _, id := range ids {
+		jobs[id] = count(t, db, `SELECT job_id FROM tasks WHERE event_id = $1`, id)
+	}
+	if jobs[ids[0]] != jobs[ids[2]] || jobs[ids[0]] != jobs[ids[3]] || jobs[ids[0]] == jobs[ids[1]] {
+		t.Errorf("jobs %v: the changes of one note should share one, another note's has its own", jobs)
+	}
+	checkFannedOnce(t, db, 4)
+}
+
+func TestBadEventIsSetAsideAlone(t *testing.T) {
+	t.Parallel()
+	db := pgtest.DB(t)
+	r, owner := newRelay(t, db), uuid.New()
+	good := record(t, db, owner, uuid.NewString())
+	bad := record(t, db, owner, "no note id")
+	also := record(t, db, owner, uuid.NewString())
+	due := func() {
+		if _, err := db.Exec(t.Context(), `UPDATE event_queue SET due_at = clock_timestamp()`); err != nil {
+			t.Fatal(err)
+		}
+	}
+	drain(t, r)
+	for _, id := range []uuid.UUID{good, also} {
+		if n := count(t, db, `SELECT count(*) FROM tasks WHERE event_id = $1`, id); n != 1 {
+			t.Errorf("a good event beside the bad one has %d tasks", n)
+		}
+	}
+	if n := count(t, db, `SELECT count(*) FROM event_queue WHERE due_at > clock_timestamp() AND attempts = 1 AND last_error LIKE '%no note id%'`); n != 1 {
+		t.Error("the bad event was not put off with its error")
+	}
+	for range outbox.MaxAttempts {
+		due()
+		drain(t, r)
+	}
+	e, err := outbox.Read(t.Context(), db, owner, bad)
+	if err != nil || e.Status != outbox.Poisoned || e.Attempts != outbox.MaxAttempts || e.LastError == "" {
+		t.Fatalf("after %d failures: %+v, %v", outbox.MaxAttempts, e, err)
+	}
+	overview, err := task.ReadOverview(t.Context(), db, owner)
+	if err != nil || len(overview.Alerts) != 1 || overview.Alerts[0].Code != "events_poisoned" {
+		t.Errorf("alerts %+v, %v", overview.Alerts, err)
+	}
+	d, err := task.Get(t.Context(), db, owner, task.ID{Event: bad, Subscriber: task.CorpusIndex})
+	if err != nil || d.State != task.Pending {
+		t.Errorf("the receipt of a poisoned event: %+v, %v", d, err)
+	}
+
+	// the cause is repaired, and the event put back
+	r.routes[task.CorpusIndex] = route{args: func(e outbox.Event) (river.JobArgs, error) {
+		return task.IndexArgs{OwnerID: e.OwnerID}, nil
+	}}
+	requeue := func(owner uuid.UUID) error {
+		return db.InTx(t.Context(), func(tx *pg.Tx) error { return outbox.Requeue(t.Context(), tx, owner, bad) })
+	}
+	if err := requeue(uuid.New()); err == nil {
+		t.Error("another owner put it back")
+	}
+	if err := requeue(owner); err != nil {
+		t.Fatal(err)
+	}
+	if err := requeue(owner); err == nil {
+		t.Error("it was put back twice")
+	}
+	drain(t, r)
+	checkFannedOnce(t, db, 3)
+}
+
+func TestPanicInARouteIsAFailureOfItsEvent(t *testing.T) {
+	t.Parallel()
+	db := pgtest.DB(t)
+	r := newRelay(t, db)
+	r.routes[task.CorpusIndex] = route{args: func(outbox.Event) (river.JobArgs, error) { panic("boom") }}
+	record(t, db, uuid.New(), uuid.NewString())
+	drain(t, r)
+	if n := count(t, db, `SELECT count(*) FROM event_queue WHERE last_error LIKE '%boom%'`); n != 1 {
+		t.Error("the event of a panicking route was not put off")
+	}
+}
+
+func TestEverySubscriberHasARoute(t *testing.T) {
+	t.Parallel()
+	all := routes()
+	used := map[string]bool{}
+	for _, e := range outbox.Types() {
+		for _, s := range e.Subscribers {
+			used[s] = true
+			if _, ok := all[s]; !ok {
+				t.Errorf("%s of %s has no route", s, e.Name)
+			}
+			if _, ok := task.LookupKind(s); !ok {
+				t.Errorf("%s of %s is no declared kind", s, e.Name)
+			}
+		}
+	}
+	for s := range all {
+		if !used[s] {
+			t.Errorf("route %s is nobody's subscriber", s)
+		}
+	}
+}

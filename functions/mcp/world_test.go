@@ -43,6 +43,13 @@ type job struct {
 
 func newWorld() *world { return &world{jobs: map[string]*job{}} }
 
+// indexing takes d from now on.
+func (w *world) indexing(d time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.index = d
+}
+
 func (w *world) start(subscriber string, n *note, d time.Duration, failed bool) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -153,8 +160,9 @@ type taskOut struct {
 func (w *world) save(ctx context.Context, n *note) written {
 	w.mu.Lock()
 	w.notes = append(slices.DeleteFunc(w.notes, func(o *note) bool { return o.ID == n.ID }), n)
+	index := w.index
 	w.mu.Unlock()
-	id := w.start("corpus.index", n, w.index, false)
+	id := w.start("corpus.index", n, index, false)
 	j, _ := w.job(id)
 	ended := j.await(ctx)
 	return written{*n, ended.Ended == "observed", id, ended}

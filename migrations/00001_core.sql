@@ -76,6 +76,8 @@ CREATE TABLE notes (
     parent_id      uuid REFERENCES notes (id),
     body           text NOT NULL,
     tags           text[] NOT NULL DEFAULT '{}',
+    -- the tags folded, each with what it is nested in: 'a' and 'a/b' for 'A/b'
+    tag_keys       text[] NOT NULL DEFAULT '{}',
     aliases        text[] NOT NULL DEFAULT '{}',
     visibility     text NOT NULL DEFAULT 'private',
     show_as_source boolean NOT NULL DEFAULT false,
@@ -162,15 +164,21 @@ CREATE TABLE note_search (
     version  bigint NOT NULL,
     deleted  boolean NOT NULL DEFAULT false,
     lang     text NOT NULL DEFAULT '',
-    uri      text NOT NULL DEFAULT '',
+    -- rises with each write: the newest rows are searched first
+    turn     bigint NOT NULL,
     words    tsvector NOT NULL DEFAULT '',
+    -- the words of title, aliases and tags alone
+    head     tsvector NOT NULL DEFAULT '',
+    -- exact things to find it by: g:genre, t:tag, n:name (title, alias, slug,
+    -- path; folded) and p:page, where a page is 4,096 turns
+    keys     text[] NOT NULL DEFAULT '{}',
+    -- folded targets of its links, and */ with the last part of those with a '/'
+    links    text[] NOT NULL DEFAULT '{}',
     -- plain text of the note: snippets and exact phrases are read from it
-    plain    text NOT NULL DEFAULT '',
-    -- folded names that the note links to; see corpus.get's backlinks
-    links    text[] NOT NULL DEFAULT '{}'
+    plain    text NOT NULL DEFAULT ''
 );
-CREATE INDEX note_search_words_idx ON note_search USING gin (owner_id, words);
-CREATE INDEX note_search_links_idx ON note_search USING gin (owner_id, links);
+CREATE SEQUENCE note_search_turn;
+CREATE INDEX note_search_find_idx ON note_search USING gin (owner_id, words, head, keys, links);
 ALTER TABLE note_search ALTER COLUMN plain SET STORAGE EXTERNAL;
 
 -- Every word an owner's notes ever held, so that a misspelt one finds its like.

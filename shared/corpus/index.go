@@ -1,0 +1,192 @@
+package corpus
+
+import (
+	"context"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"standmeet/shared/corpus/text"
+	"standmeet/shared/pg"
+)
+
+// Source is what corpus.index reads of a note.
+type Source struct {
+	NoteID  uuid.UUID
+	OwnerID uuid.UUID
+	Version int64
+	// Gone: the note was deleted, or its row erased. Its index row becomes a
+	// tombstone.
+	Gone    bool
+	Genre   Genre
+	Title   string
+	Slug    string
+	Path    string
+	Body    string
+	Tags    []string
+	Aliases []string
+}
+
+// ReadForIndex reads notes as they are now, in the order of ids. An id without
+// a row is a note that was erased: its version is above every other.
+func ReadForIndex(ctx context.Context, q pg.Querier, ids []uuid.UUID) ([]Source, error) {
+	rows, err := q.Query(ctx, `
+		SELECT k.id, coalesce(n.owner_id, $2), coalesce(n.version, $3), n.id IS NULL OR n.deleted_at IS NOT NULL,
+			coalesce(n.genre, ''), coalesce(n.title, ''), coalesce(n.slug, ''), coalesce(n.path, ''),
+			coalesce(n.body, ''), coalesce(n.tags, '{}'), coalesce(n.aliases, '{}')
+		FROM unnest($1::uuid[]) WITH ORDINALITY AS k (id, at) LEFT JOIN notes n ON n.id = k.id
+		ORDER BY k.at`, ids, uuid.Nil, int64(math.MaxInt64))
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (s Source, err error) {
+		err = row.Scan(&s.NoteID, &s.OwnerID, &s.Version, &s.Gone, &s.Genre, &s.Title, &s.Slug, &s.Path, &s.Body, &s.Tags, &s.Aliases)
+		return s, err
+	})
+}
+
+// IndexRow is what the search index holds of a note.
+type IndexRow struct {
+	NoteID  uuid.UUID
+	OwnerID uuid.UUID
+	Version int64
+	Deleted bool
+	Lang    string
+	// Words and Head are literals of PostgreSQL's tsvector.
+	Words string
+	Head  string
+	Keys  []string
+	Links []string
+	Plain string
+	// Terms are for WriteTerms.
+	Terms []string
+}
+
+// maxKey keeps a key below what an entry of a GIN index may hold.
+const maxKey = 2_500
+
+// BuildIndexRow analyses a note. It is pure computation, and all of an index
+// job's.
+func BuildIndexRow(s Source) IndexRow {
+	row := IndexRow{NoteID: s.NoteID, OwnerID: s.OwnerID, Version: s.Version, Deleted: s.Gone}
+	if s.Gone {
+		return row
+	}
+	doc := text.Extract([]byte(s.Body))
+	fields := text.Fields{
+		Title: s.Title, Aliases: s.Aliases, Tags: s.Tags, URI: strings.ReplaceAll(s.Path, "/", " "),
+		Headings: doc.Headings, Plain: doc.Plain,
+	}
+	whole := text.Analyze(fields)
+	head := text.Analyze(text.Fields{Title: s.Title, Aliases: s.Aliases, Tags: s.Tags, Lang: whole.Lang})
+	row.Lang, row.Words, row.Head, row.Plain, row.Terms = whole.Lang, whole.TSVector, head.TSVector, doc.Plain, whole.Terms
+	row.Keys = []string{genreKey(s.Genre)}
+	for _, name := range namesOf(s.Title, s.Slug, s.Path, s.Aliases) {
+		row.Keys = append(row.Keys, nameKey(name))
+	}
+	for _, tag := range tagKeys(s.Tags) {
+		row.Keys = append(row.Keys, tagKey(tag))
+	}
+	for _, l := range doc.Links {
+		target := text.FoldName(l.Target)
+		if target == "" {
+			continue
+		}
+		row.Links = append(row.Links, target)
+		if i := strings.LastIndexByte(target, '/'); i >= 0 {
+			row.Links = append(row.Links, lastPartOf+target[i+1:])
+		}
+	}
+	row.Keys, row.Links = usable(row.Keys), usable(row.Links)
+	return row
+}
+
+// lastPartOf marks a link's entry that holds only the last part of its target.
+const lastPartOf = "*/"
+
+func genreKey(g Genre) string     { return "g:" + string(g) }
+func tagKey(folded string) string { return "t:" + folded }
+func nameKey(name string) string  { return "n:" + name }
+
+// namesOf lists the folded names that a link may call a note by.
+func namesOf(title, slug, path string, aliases []string) []string {
+	names := []string{text.FoldName(title), text.FoldName(slug), text.FoldName(path)}
+	for _, a := range aliases {
+		names = append(names, text.FoldName(a))
+	}
+	slices.Sort(names)
+	return slices.DeleteFunc(slices.Compact(names), func(s string) bool { return s == "" })
+}
+
+// usable sorts keys and drops repetitions and what the index can't hold.
+func usable(keys []string) []string {
+	slices.Sort(keys)
+	return slices.DeleteFunc(slices.Compact(keys), func(s string) bool { return len(s) > maxKey || strings.Contains(s, "\n") })
+}
+
+// WriteIndex stores index rows, each unless the index already reflects a newer
+// version of its note: a slow job of an old version changes nothing. Rows may
+// come in any order, with no note twice.
+func WriteIndex(ctx context.Context, tx *pg.Tx, rows []IndexRow) error {
+	if len(rows) == 0 {
+		return nil
+	}
+	// every writer takes its rows in the same order, so that none deadlock
+	rows = slices.SortedFunc(slices.Values(rows), func(a, b IndexRow) int { return slices.Compare(a.NoteID[:], b.NoteID[:]) })
+	n := len(rows)
+	notes, owners, versions, deleted := make([]uuid.UUID, n), make([]uuid.UUID, n), make([]int64, n), make([]bool, n)
+	langs, words, heads, keys, links, plains := make([]string, n), make([]string, n), make([]string, n), make([]string, n), make([]string, n), make([]string, n)
+	for i, r := range rows {
+		notes[i], owners[i], versions[i], deleted[i] = r.NoteID, r.OwnerID, r.Version, r.Deleted
+		langs[i], words[i], heads[i], plains[i] = r.Lang, r.Words, r.Head, r.Plain
+		keys[i], links[i] = strings.Join(r.Keys, "\n"), strings.Join(r.Links, "\n")
+	}
+	_, err := tx.Exec(ctx, `
+		INSERT INTO note_search AS s (note_id, owner_id, version, deleted, lang, turn, words, head, keys, links, plain)
+		SELECT note_id, owner_id, version, deleted, lang, turn, words::tsvector, head::tsvector,
+			CASE WHEN deleted THEN '{}' ELSE string_to_array(keys, E'\n') || ('p:' || (turn >> 12)) END,
+			string_to_array(links, E'\n'), plain
+		FROM (
+			SELECT *, nextval('note_search_turn') AS turn
+			FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::boolean[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[])
+				AS r (note_id, owner_id, version, deleted, lang, words, head, keys, links, plain)
+		) AS r
+		ON CONFLICT (note_id) DO UPDATE SET
+			version = excluded.version, deleted = excluded.deleted, lang = excluded.lang, turn = excluded.turn, words = excluded.words,
+			head = excluded.head, keys = excluded.keys, links = excluded.links, plain = excluded.plain
+		WHERE s.version < excluded.version`,
+		notes, owners, versions, deleted, langs, words, heads, keys, links, plains)
+	return err
+}
+
+// Term is a word of an owner's vocabulary, by which a misspelt word finds its
+// like.
+type Term struct {
+	OwnerID uuid.UUID
+	Word    string
+}
+
+// WriteTerms adds words to the vocabulary. It belongs in the transaction of
+// WriteIndex, before it.
+func WriteTerms(ctx context.Context, tx *pg.Tx, terms []Term) error {
+	if len(terms) == 0 {
+		return nil
+	}
+	terms = slices.SortedFunc(slices.Values(terms), func(a, b Term) int {
+		if c := slices.Compare(a.OwnerID[:], b.OwnerID[:]); c != 0 {
+			return c
+		}
+		return strings.Compare(a.Word, b.Word)
+	})
+	owners, words := make([]uuid.UUID, len(terms)), make([]string, len(terms))
+	for i, t := range terms {
+		owners[i], words[i] = t.OwnerID, t.Word
+	}
+	_, err := tx.Exec(ctx, `
+		INSERT INTO search_terms (owner_id, term)
+		SELECT * FROM unnest($1::uuid[], $2::text[]) ON CONFLICT DO NOTHING`, owners, words)
+	return err
+}

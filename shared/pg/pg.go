@@ -117,10 +117,18 @@ func (db *DB) Notify(channel, payload string) { db.signals.add(signal{channel, p
 func (db *DB) Flush(ctx context.Context) { db.signals.flush(ctx) }
 
 // Close sends what is still to be signalled, for at most a second, and closes
-// every connection.
+// every connection. It doesn't wait long for a server that has fallen silent.
 func (db *DB) Close() {
 	db.signals.close()
-	db.pool.Close()
+	closed := make(chan struct{})
+	go func() {
+		db.pool.Close()
+		close(closed)
+	}()
+	select {
+	case <-closed:
+	case <-time.After(dialTimeout):
+	}
 }
 
 // Query, QueryRow and Exec run one statement on the pool, outside any

@@ -109,38 +109,40 @@ func Server(t testing.TB) *pgserver.Server {
 var shared = sync.OnceValues(func() (*cluster, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
-	admin, err := findServer(ctx)
+	c, err := findServer(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("pgtest: %w", err)
 	}
-	c := &cluster{admin: admin}
 	if err := c.makeTemplate(ctx); err != nil {
 		return nil, fmt.Errorf("pgtest: template database: %w", err)
 	}
 	return c, nil
 })
 
-// findServer returns the URL of a database from which others can be created.
-func findServer(ctx context.Context) (string, error) {
+// findServer finds or starts the server.
+func findServer(ctx context.Context) (*cluster, error) {
 	if u := os.Getenv("TEST_DATABASE_URL"); u != "" {
-		return u, nil
+		return &cluster{admin: u}, nil
 	}
 	if u, err := container(ctx); err == nil {
-		return u, nil
+		return &cluster{admin: u}, nil
 	} else if !errors.Is(err, errNoEngine) {
 		fmt.Fprintf(os.Stderr, "pgtest: no container (%v); starting a server here\n", err)
 	}
 	s, err := startServer(ctx, false)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	return s.URL("postgres"), nil
+	return &cluster{admin: s.URL("postgres"), local: s}, nil
 }
 
 // cluster is the server that tests clone their databases on.
 type cluster struct {
 	admin    string // URL of an existing database
 	template string
+	// local is held for as long as the process lives: were it collected, the
+	// finalizer of its pipe would set the broom going
+	local *localServer
 }
 
 func (c *cluster) url(db string) string {

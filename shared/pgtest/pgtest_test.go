@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"runtime"
@@ -138,6 +139,33 @@ func TestServerSurvivesKill(t *testing.T) {
 	var n int
 	if err := again.QueryRow(t.Context(), "SELECT count(*) FROM owners WHERE handle = 'kept'").Scan(&n); err != nil || n != 1 {
 		t.Errorf("%d rows, %v", n, err)
+	}
+}
+
+// TestSilentEngine: an engine that takes the connection and says nothing costs
+// no more than engineTimeout. In a process of its own, because testcontainers
+// remembers the first engine that it was told of.
+func TestSilentEngine(t *testing.T) {
+	if os.Getenv(childEnv) != "" {
+		begun := time.Now()
+		if engineAnswers(t.Context()) {
+			t.Error("silence is no answer")
+		}
+		if took := time.Since(begun); took > engineTimeout+time.Second {
+			t.Errorf("took %v", took)
+		}
+		return
+	}
+	t.Parallel()
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestSilentEngine$")
+	child.Env = append(os.Environ(), childEnv+"=1", "DOCKER_HOST=tcp://"+silent.Addr().String())
+	if out, err := child.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
 	}
 }
 

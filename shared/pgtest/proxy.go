@@ -98,8 +98,8 @@ func (c *proxied) pipe(from, to net.Conn) {
 		default:
 		}
 		if n > 0 {
-			if _, err := to.Write(buf[:n]); err != nil {
-				n, err = 0, err
+			if _, failed := to.Write(buf[:n]); failed != nil {
+				err = failed
 			}
 		}
 		if err != nil {

@@ -141,7 +141,9 @@ func (o *Operation) newCall(ctl *controls, info CallInfo) (*Call, error) {
 		}
 		for _, r := range c.IdempotencyKey {
 			if r < ' ' || r > '~' {
-				return nil, fault.InvalidField("idempotency_key", "invalid_format", "idempotency_key must be printable ASCII.")
+				var d decoder
+				d.refuse(&place{name: "idempotency_key"}, "invalid_format", "must be printable ASCII")
+				return nil, d.err()
 			}
 		}
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/aws/aws-lambda-go/events"
 
+	"standmeet/shared/auth"
 	"standmeet/shared/fault"
 	"standmeet/shared/op"
 )
@@ -28,11 +29,12 @@ const (
 // request into the JSON of an event, has invoke run the function, and turns the
 // JSON that comes back into the answer. Bodies above 10 MiB and events above
 // 6 MiB are refused with 413. An error of invoke, and an answer that is none or
-// above 6 MiB, is a problem: 503 if the context ended, else 500.
+// above 6 MiB, is logged and a problem: 503 if the context ended, else 500.
 func Gateway(invoke func(ctx context.Context, event []byte) (response []byte, err error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id := op.RequestID(r)
 		if err := exchange(w, r, id, invoke); err != nil {
+			new(op.Server).Log(r.Context(), "gateway", auth.Caller{}, id, err)
 			w.Header().Set(op.RequestIDHeader, id)
 			op.WriteProblem(w, id, err)
 		}
@@ -106,7 +108,11 @@ func eventOf(r *http.Request, body []byte, id string) *events.APIGatewayV2HTTPRe
 	headers := lower(r.Header)
 	headers["host"] = r.Host
 	headers["content-length"] = strconv.Itoa(len(body))
-	headers["x-forwarded-for"] = source
+	if before := headers["x-forwarded-for"]; before != "" {
+		headers["x-forwarded-for"] = before + ", " + source
+	} else {
+		headers["x-forwarded-for"] = source
+	}
 	headers["x-forwarded-proto"] = "http"
 	headers["x-forwarded-port"] = port
 	if r.TLS != nil {

@@ -205,7 +205,7 @@ func TestLenientArguments(t *testing.T) { // P4
 func TestRefusalNamesTheField(t *testing.T) { // P4
 	e := endpointOf(t)
 	r := e.call("corpus.create", map[string]any{"genre": "wiki", "title": "", "body": ""})
-	if !r.IsError || len(r.Content) != 2 || !strings.Contains(r.Content[0].Text, "title: ") {
+	if !r.IsError || len(r.Content) != 2 || r.Content[0].Text != "title: A note of this genre needs a title." {
 		t.Fatalf("%+v", r)
 	}
 	if r.Structured != nil {

@@ -110,7 +110,7 @@ func instructions(dotted bool) string {
 
 const rules = `StandMeet holds its owner's notes (corpus: raw, wiki, output) and the work that follows from them. An answer states only what is committed.
 
-- indexed: true means that search finds this write now. indexed: false means that the note is saved but search may not find it yet. Do not write it again: call tasks.get {"id": index_job_id, "wait_seconds": 2} until its state is completed, then corpus.search. Every other receipt (mail.job_id, job_ids, build_id) is followed in the same way.
+- indexed: true means that search finds this write now. indexed: false means that the note is saved but search may not find it yet. Do not write it again: call tasks.get {"id": index_job_id, "wait_seconds": 20} until its state is completed, then corpus.search. Every other receipt (mail.job_id, job_ids, build_id) is followed in the same way.
 - Task states: pending, running and retryable are in progress; completed is done; discarded and cancelled will not happen by themselves (tasks.retry starts again). wait.ended says why a call stopped waiting; anything but observed means: follow the receipt.
 - Never tell anybody that something was indexed, sent, delivered, built or published unless a result says so. In progress is "on its way", not "sent".
 - Give every write its own idempotency_key. If an answer is lost, or the code is idempotency_in_flight, timeout or unavailable, repeat the same call with the same key and arguments: it happens once and answers the same. Never use a key for another change.

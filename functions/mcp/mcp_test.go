@@ -51,12 +51,21 @@ type endpoint struct {
 func endpointOf(t *testing.T, middleware ...func(http.Handler) http.Handler) *endpoint {
 	t.Helper()
 	w := newWorld()
-	handler := mcp.New(w.catalog(), mcp.Options{
+	e := serve(t, handlerOf(w), middleware...)
+	e.world = w
+	return e
+}
+
+func handlerOf(w *world) http.Handler {
+	return mcp.New(w.catalog(), mcp.Options{
 		Server:         &op.Server{Authenticate: authenticate, Logger: slog.New(slog.DiscardHandler)},
 		AllowedOrigins: []string{"https://app.example.test"},
 		Answers:        w.answers(),
 		Version:        "test",
 	})
+}
+
+func serve(t *testing.T, handler http.Handler, middleware ...func(http.Handler) http.Handler) *endpoint {
 	lambda := apigw.Lambda(handler)
 	gateway := apigw.Gateway(func(ctx context.Context, event []byte) ([]byte, error) {
 		var req events.APIGatewayV2HTTPRequest
@@ -72,7 +81,7 @@ func endpointOf(t *testing.T, middleware ...func(http.Handler) http.Handler) *en
 	for _, m := range middleware {
 		gateway = m(gateway)
 	}
-	e := &endpoint{t, httptest.NewServer(gateway), w}
+	e := &endpoint{t: t, Server: httptest.NewServer(gateway)}
 	t.Cleanup(e.Close)
 	return e
 }

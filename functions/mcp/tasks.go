@@ -11,6 +11,7 @@ import (
 
 	"standmeet/shared/fault"
 	"standmeet/shared/op"
+	"standmeet/shared/task"
 )
 
 // The Tasks extension, revision 2026-07-28 of
@@ -65,18 +66,6 @@ type taskAck struct {
 	ResultType string `json:"resultType"`
 }
 
-// taskRow is what tasks.get answers, as far as it matters here.
-type taskRow struct {
-	State    string `json:"state"`
-	Sentence string `json:"sentence"`
-	Timeline struct {
-		Committed time.Time  `json:"committed"`
-		FannedOut *time.Time `json:"fanned_out"`
-		Started   *time.Time `json:"started"`
-		Finished  *time.Time `json:"finished"`
-	} `json:"timeline"`
-}
-
 func (e *endpoint) addTasks(s *sdk.Server) {
 	add(s, "tasks/get", func(ctx context.Context, id string) (*taskResult, error) {
 		return e.task(callOf(ctx), id)
@@ -86,7 +75,7 @@ func (e *endpoint) addTasks(s *sdk.Server) {
 		return &taskAck{ResultType: "complete"}, err
 	})
 	add(s, "tasks/cancel", func(ctx context.Context, id string) (*taskAck, error) {
-		_, err := e.invoke(callOf(ctx), e.cat.ByName("tasks.cancel"), map[string]any{"id": id})
+		_, err := e.invoke(callOf(ctx), e.cat.ByName("tasks.cancel"), map[string]any{"id": id, "wait_seconds": 0})
 		if f := fault.From(err); f != nil && f.Kind == fault.Conflict {
 			err = nil // it has ended already; a request to cancel is not a promise
 		}
@@ -181,10 +170,13 @@ func (e *endpoint) task(c *call, id string) (*taskResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	var row taskRow
-	if err := json.Unmarshal(res.JSON, &row); err != nil {
+	var got struct {
+		Task task.Task `json:"task"`
+	}
+	if err := json.Unmarshal(res.JSON, &got); err != nil {
 		return nil, err
 	}
+	row := got.Task
 	t := &taskResult{
 		ResultType: "complete", TaskID: id, Status: "working", StatusMessage: row.Sentence,
 		CreatedAt: row.Timeline.Committed, LastUpdatedAt: row.Timeline.Committed,
@@ -196,9 +188,9 @@ func (e *endpoint) task(c *call, id string) (*taskResult, error) {
 		}
 	}
 	switch row.State {
-	case "cancelled":
+	case task.Cancelled:
 		t.Status = "cancelled"
-	case "completed", "discarded":
+	case task.Completed, task.Discarded:
 		t.Status = "completed"
 		answer := e.answer(id)
 		if answer == nil { // a receipt, but never handed out as a handle

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/google/jsonschema-go/jsonschema"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"standmeet/shared/fault"
@@ -20,8 +21,8 @@ func describe(p *op.Operation, dotted bool) *sdk.Tool {
 		Name:         p.ToolName(dotted),
 		Title:        spec.Summary,
 		Description:  spec.Description,
-		InputSchema:  p.InputSchema(),
-		OutputSchema: p.OutputSchema(),
+		InputSchema:  encoded(p.InputSchema()),
+		OutputSchema: encoded(p.OutputSchema()),
 		Annotations: &sdk.ToolAnnotations{
 			Title:           spec.Summary,
 			ReadOnlyHint:    spec.Tool.ReadOnly,
@@ -30,6 +31,16 @@ func describe(p *op.Operation, dotted bool) *sdk.Tool {
 			OpenWorldHint:   &spec.Tool.OpenWorld,
 		},
 	}
+}
+
+// encoded is a schema as it is sent: the SDK would encode it anew for every
+// listing, and at every call to look for mirrored headers.
+func encoded(s *jsonschema.Schema) json.RawMessage {
+	b, err := json.Marshal(s)
+	if err != nil {
+		panic(err) // op has published it in the same form
+	}
+	return b
 }
 
 // tool runs an operation for a tools/call.
@@ -69,7 +80,14 @@ func failure(c *call, err error) *sdk.CallToolResult {
 	problem, _ := json.Marshal(f.Problem(c.info.RequestID)) // a struct of strings
 	say := f.Detail
 	for _, field := range f.Fields {
-		say += " " + field.Name + ": " + field.Detail
+		if line := field.Name + ": " + field.Detail; field.Detail == say {
+			say = line
+		} else {
+			say += " " + line
+		}
+	}
+	if s := f.RetrySeconds(); s > 0 { // Retry-After, on HTTP
+		say += fmt.Sprintf(" Try again in %d s.", s)
 	}
 	return &sdk.CallToolResult{IsError: true, Content: []sdk.Content{
 		&sdk.TextContent{Text: say}, &sdk.TextContent{Text: string(problem)},

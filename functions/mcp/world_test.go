@@ -13,6 +13,7 @@ import (
 	"standmeet/shared/auth"
 	"standmeet/shared/fault"
 	"standmeet/shared/op"
+	"standmeet/shared/task"
 )
 
 // world is a small product in memory: notes whose indexing takes a while, and
@@ -69,16 +70,16 @@ func (w *world) job(id string) (job, error) {
 	return *j, nil
 }
 
-func (j job) state() string {
+func (j job) state() task.State {
 	switch {
 	case !j.cancelled.IsZero():
-		return "cancelled"
+		return task.Cancelled
 	case time.Now().Before(j.end):
-		return "running"
+		return task.Running
 	case j.failed:
-		return "discarded"
+		return task.Discarded
 	}
-	return "completed"
+	return task.Completed
 }
 
 type wait struct {
@@ -144,17 +145,8 @@ type receiptIn struct {
 	ID string `json:"id" path:"id"`
 }
 
-type timeline struct {
-	Committed time.Time  `json:"committed"`
-	Started   *time.Time `json:"started,omitempty"`
-	Finished  *time.Time `json:"finished,omitempty"`
-}
-
 type taskOut struct {
-	ID       string   `json:"id"`
-	State    string   `json:"state"`
-	Sentence string   `json:"sentence"`
-	Timeline timeline `json:"timeline"`
+	Task task.Task `json:"task"`
 }
 
 func (w *world) save(ctx context.Context, n *note) written {
@@ -280,14 +272,14 @@ func (w *world) catalog() op.Catalog {
 			defer w.mu.Unlock()
 			var page op.Page[hit]
 			for _, j := range w.jobs {
-				if j.note != nil && j.state() == "completed" && strings.Contains(j.note.Title+j.note.Body, in.Q) {
+				if j.note != nil && j.state() == task.Completed && strings.Contains(j.note.Title+j.note.Body, in.Q) {
 					page.Items, page.Total = append(page.Items, hit{*j.note}), page.Total+1
 				}
 			}
 			return page, nil
 		}),
 		op.New(op.Spec{
-			Name: "tasks.get", Method: "GET", Path: "/v1/tasks/{id}", Scope: "tasks:read", Tool: read, MaxWait: 2 * time.Second, WaitIfAsked: true,
+			Name: "tasks.get", Method: "GET", Path: "/v1/tasks/{id}", Scope: "tasks:read", Tool: read, MaxWait: 20 * time.Second, WaitIfAsked: true, Timeout: 29 * time.Second,
 			Summary: "Read a task", Description: "Says where a task stands.",
 		}, func(ctx context.Context, _ auth.Caller, in getTaskIn) (taskOut, error) {
 			j, err := w.job(in.ID)
@@ -298,17 +290,17 @@ func (w *world) catalog() op.Catalog {
 			if j, err = w.job(in.ID); err != nil {
 				return taskOut{}, err
 			}
-			out := taskOut{ID: in.ID, State: j.state(), Sentence: "The task is " + j.state() + ".", Timeline: timeline{Committed: j.made, Started: &j.made}}
+			out := task.Task{ID: in.ID, State: j.state(), Sentence: "The task is " + string(j.state()) + ".", Timeline: task.Timeline{Committed: j.made, Started: &j.made}}
 			switch out.State {
-			case "cancelled":
+			case task.Cancelled:
 				out.Timeline.Finished = &j.cancelled
-			case "completed", "discarded":
+			case task.Completed, task.Discarded:
 				out.Timeline.Finished = &j.end
 			}
-			return out, nil
+			return taskOut{out}, nil
 		}),
 		op.New(op.Spec{
-			Name: "tasks.cancel", Method: "POST", Path: "/v1/tasks/{id}/cancel", Scope: "tasks:write", Tool: &op.Tool{Destructive: true, Idempotent: true},
+			Name: "tasks.cancel", Method: "POST", Path: "/v1/tasks/{id}/cancel", Scope: "tasks:write", Tool: &op.Tool{Destructive: true, Idempotent: true}, MaxWait: wait,
 			Summary: "Cancel a task", Description: "Cancels a task.",
 		}, func(_ context.Context, _ auth.Caller, in receiptIn) (empty, error) {
 			w.mu.Lock()
@@ -317,8 +309,8 @@ func (w *world) catalog() op.Catalog {
 			if j == nil {
 				return empty{}, fault.NotFound("task")
 			}
-			if s := j.state(); s != "running" {
-				return empty{}, fault.New(fault.Conflict, "task_ended", "The task is "+s+".")
+			if s := j.state(); s != task.Running {
+				return empty{}, fault.New(fault.Conflict, "task_ended", "The task is "+string(s)+".")
 			}
 			j.cancelled = time.Now().UTC()
 			return empty{}, nil
@@ -388,7 +380,7 @@ func (w *world) answers() map[string]*op.Operation {
 			if err != nil {
 				return written{}, err
 			}
-			return written{*j.note, j.state() == "completed", in.ID, wait{Ended: "not_asked"}}, nil
+			return written{*j.note, j.state() == task.Completed, in.ID, wait{Ended: "not_asked"}}, nil
 		}),
 		"slow.compute": op.New(spec, compute),
 		"failing.job":  op.New(spec, compute),

@@ -53,7 +53,7 @@ async function create(title, more) {
 async function follow(receipt) {
   const deadline = Date.now() + 60_000;
   for (;;) {
-    const task = await call('tasks_get', { id: receipt, wait_seconds: 2 });
+    const { task } = await call('tasks_get', { id: receipt, wait_seconds: 20 });
     if (task.state === 'completed') return;
     assert(['pending', 'running', 'retryable'].includes(task.state), `task ${receipt} is ${task.state}`);
     assert(Date.now() < deadline, `task ${receipt} is still ${task.state} after a minute`);

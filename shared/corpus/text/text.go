@@ -73,6 +73,8 @@ type Query struct {
 	Words []Word
 	// Phrases are the quoted parts, folded as MatchesPhrases compares them.
 	Phrases []string
+
+	clauses []clause
 }
 
 // Word is one word of a Query.

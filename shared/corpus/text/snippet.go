@@ -1,0 +1,362 @@
+package text
+
+import (
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/blevesearch/snowballstem"
+)
+
+// Snippet answers the part of plain, at most maxRunes long, in which the most
+// words of the query stand, and stand closest; without any, the beginning. It
+// is cut between words, with '…' where text is missing, and is one line.
+func Snippet(plain string, q Query, maxRunes int) string {
+	plain = valid(plain)
+	if maxRunes <= 0 {
+		return ""
+	}
+	f := newFinder(q)
+	start, end := f.best(plain, max(1, maxRunes-2))
+	from, to := widen(plain, start, end, maxRunes)
+	s := strings.ReplaceAll(strings.TrimSpace(plain[from:to]), "\n", " ")
+	if strings.TrimSpace(plain[:from]) != "" {
+		s = "…" + s
+	}
+	if strings.TrimSpace(plain[to:]) != "" {
+		s += "…"
+	}
+	return s
+}
+
+// hit is a place of plain where a target stands.
+type hit struct{ start, end, target int }
+
+// finder finds a query's words in a text as it is written. Each word or tag is
+// worth the same; the two-character words of a run share its worth.
+type finder struct {
+	exact    map[string]int // lexeme → target
+	runs     map[rune][]run
+	prefixes []run
+	worth    []int
+	// begins holds the first bytes of the lexemes, low the low bytes of the
+	// runs' first runes.
+	begins, low [256]bool
+	heads       map[string]struct{}
+	stems       map[string]int
+	env         *snowballstem.Env
+	buf         []byte
+	hits        []hit
+}
+
+type run struct {
+	s      string
+	target int
+}
+
+const wholeWorth = 64
+
+func newFinder(q Query) *finder {
+	f := &finder{exact: map[string]int{}, runs: map[rune][]run{}, heads: map[string]struct{}{}, stems: map[string]int{}, env: snowballstem.NewEnv("")}
+	for _, c := range q.clauses {
+		if c.not {
+			continue
+		}
+		first := strings.TrimPrefix(c.any[0][0], "#")
+		if r, _ := utf8.DecodeRuneInString(first); classOf(r) != alpha {
+			for _, s := range c.any[0] {
+				f.runs[r1(s)] = append(f.runs[r1(s)], run{s, len(f.worth)})
+				f.low[byte(r1(s))] = true
+				f.worth = append(f.worth, max(1, wholeWorth/len(c.any[0])))
+			}
+			continue
+		}
+		target := len(f.worth)
+		f.worth = append(f.worth, wholeWorth)
+		for i, way := range c.any {
+			for j, s := range way {
+				s = strings.TrimPrefix(s, "#")
+				f.exact[s] = target
+				f.begins[s[0]] = true
+				if c.prefix && i == 0 && j == 0 {
+					f.prefixes = append(f.prefixes, run{s, target})
+				}
+				if len(s) >= 3 {
+					f.heads[s[:3]] = struct{}{}
+				}
+			}
+		}
+	}
+	return f
+}
+
+func r1(s string) rune {
+	r, _ := utf8.DecodeRuneInString(s)
+	return r
+}
+
+// best answers the window of at most size runes that is worth most.
+func (f *finder) best(s string, size int) (start, end int) {
+	if len(f.worth) == 0 {
+		return 0, 0
+	}
+	f.scan(s)
+	var (
+		counts      = make([]int, len(f.worth))
+		value       int
+		bestValue   int
+		bestSpan    int
+		first       int
+		span, until int // runes from hits[first].start to until
+	)
+	for last, h := range f.hits {
+		if last == 0 {
+			until = h.start
+		}
+		if h.end > until {
+			span += utf8.RuneCountInString(s[until:h.end])
+			until = h.end
+		}
+		if counts[h.target]++; counts[h.target] == 1 {
+			value += f.worth[h.target]
+		}
+		for first < last && (span > size || counts[f.hits[first].target] > 1) {
+			g := f.hits[first]
+			if counts[g.target]--; counts[g.target] == 0 {
+				value -= f.worth[g.target]
+			}
+			first++
+			span -= utf8.RuneCountInString(s[g.start:f.hits[first].start])
+		}
+		if value > bestValue || value == bestValue && span < bestSpan {
+			bestValue, bestSpan, start, end = value, span, f.hits[first].start, until
+		}
+	}
+	return start, end
+}
+
+// scan records all hits in the order of the text.
+func (f *finder) scan(s string) {
+	inWord := false
+	for i := 0; i < len(s); {
+		c := s[i]
+		if c < utf8.RuneSelf {
+			k := byteTable[c]
+			switch {
+			case k == 0 || k == bConnector:
+				inWord = false
+			case !inWord || k == bUpper && byteTable[s[i-1]] == bLower:
+				inWord = true
+				if f.begins[c] || k == bUpper && f.begins[c|0x20] {
+					f.word(s, i)
+				}
+			}
+			i++
+			continue
+		}
+		r, n := utf8.DecodeRuneInString(s[i:])
+		if composes(r) || i+n < len(s) && s[i+n] == 0xE3 && composes(r1(s[i+n:])) {
+			end := i + n
+			for end < len(s) && s[end] >= utf8.RuneSelf {
+				end++
+			}
+			f.strange(s, i, end)
+			i, inWord = end, false
+			continue
+		}
+		switch classOf(r) {
+		case alpha:
+			if !inWord {
+				f.buf = appendFold(f.buf[:0], r)
+				if len(f.buf) > 0 && f.begins[f.buf[0]] {
+					f.word(s, i)
+				}
+			}
+			inWord = true
+		case invisible:
+		case separator:
+			inWord = false
+		default:
+			inWord = false
+			if f.low[byte(r)] {
+				for _, t := range f.runs[r] {
+					if strings.HasPrefix(s[i:], t.s) {
+						f.hits = append(f.hits, hit{i, i + len(t.s), t.target})
+					}
+				}
+			}
+		}
+		i += n
+	}
+}
+
+// word checks the word that starts at i, alone and with what is joined to it.
+func (f *finder) word(s string, i int) {
+	sc := scanner{s: s}
+	var p piece
+	sc.word(&p, i)
+	end := p.end
+	if p.compound {
+		f.buf = appendLexeme(f.buf[:0], s[i:end])
+		if f.match(i, end) {
+			return
+		}
+		end = i
+		for end < p.end && !connects(s, end) && (end == i || byteTable[s[end]] != bUpper || byteTable[s[end-1]] != bLower) {
+			end++
+		}
+	}
+	f.buf = appendLexeme(f.buf[:0], s[i:end])
+	if !f.match(i, end) {
+		f.stem(s, i, end)
+	}
+}
+
+func (f *finder) match(start, end int) bool {
+	if t, ok := f.exact[string(f.buf)]; ok {
+		f.hits = append(f.hits, hit{start, end, t})
+		return true
+	}
+	for _, p := range f.prefixes {
+		if strings.HasPrefix(string(f.buf), p.s) {
+			f.hits = append(f.hits, hit{start, end, p.target})
+			return true
+		}
+	}
+	return false
+}
+
+// stem checks whether the word in f.buf shares a stem with the query, in any
+// language.
+func (f *finder) stem(s string, start, end int) {
+	if len(f.buf) < 3 {
+		return
+	}
+	if _, ok := f.heads[string(f.buf[:3])]; !ok || !stemmable(f.buf) {
+		return
+	}
+	target, known := f.stems[string(f.buf)]
+	if !known {
+		target = -1
+		script := scriptOf(r1(string(f.buf)))
+		written := lowerNFC(s[start:end])
+		for i := range languages {
+			if l := &languages[i]; l.script == script {
+				if t, ok := f.exact[l.stemOf(f.env, written)]; ok {
+					target = t
+					break
+				}
+			}
+		}
+		f.stems[string(f.buf)] = target
+	}
+	if target >= 0 {
+		f.hits = append(f.hits, hit{start, end, target})
+	}
+}
+
+// strange checks a stretch whose characters only match when normalized, as
+// half-width kana do; all of it counts as the hit.
+func (f *finder) strange(s string, start, end int) {
+	if end-start > 1024 {
+		end = start + 1024
+	}
+	folded := normalize(s[start:end])
+	for _, runs := range f.runs {
+		for _, t := range runs {
+			if strings.Contains(folded, t.s) {
+				f.hits = append(f.hits, hit{start, end, t.target})
+			}
+		}
+	}
+	sc := scanner{s: folded}
+	var p piece
+	for sc.next(&p) {
+		if p.class == alpha {
+			f.buf = appendLexeme(f.buf[:0], folded[p.start:p.end])
+			f.match(start, end)
+		}
+	}
+}
+
+// widen stretches or shrinks s[start:end] to what fits into size runes with its
+// ellipses, a third of the room before it, and moves the cuts between words.
+func widen(s string, start, end, size int) (from, to int) {
+	room := size - utf8.RuneCountInString(s[start:min(end, start+4*size)])
+	from, to = start, start
+	for n := room / 3; n > 0 && from > 0; n-- {
+		_, w := utf8.DecodeLastRuneInString(s[:from])
+		from -= w
+	}
+	left := size
+	if from > 0 {
+		left--
+		for from < start && !cuttable(s, from) {
+			from += runeLen(s, from)
+		}
+		for from == start && from > 0 && !grapheme(s, from) {
+			_, w := utf8.DecodeLastRuneInString(s[:from])
+			from -= w
+		}
+	}
+	to = from
+	for ; left > 0 && to < len(s); left-- {
+		to += runeLen(s, to)
+	}
+	if to == len(s) {
+		return from, to
+	}
+	// The last rune is the ellipsis.
+	limit := max(from, min(end, to))
+	_, w := utf8.DecodeLastRuneInString(s[from:to])
+	to -= w
+	cut := to
+	for cut > limit && !cuttable(s, cut) {
+		_, w := utf8.DecodeLastRuneInString(s[:cut])
+		cut -= w
+	}
+	if cut > from && cuttable(s, cut) {
+		return from, cut
+	}
+	for to > from && !grapheme(s, to) {
+		_, w := utf8.DecodeLastRuneInString(s[:to])
+		to -= w
+	}
+	return from, to
+}
+
+func runeLen(s string, i int) int {
+	_, n := utf8.DecodeRuneInString(s[i:])
+	return n
+}
+
+// cuttable reports whether s may be cut at i without splitting a word.
+func cuttable(s string, i int) bool {
+	if !grapheme(s, i) {
+		return false
+	}
+	before, _ := utf8.DecodeLastRuneInString(s[:i])
+	after, _ := utf8.DecodeRuneInString(s[i:])
+	if after == ' ' || before == ' ' || before == '\n' || after == '\n' {
+		return true
+	}
+	b, a := classOf(before), classOf(after)
+	return b != a && b != separator && a != separator || b == dense && a == dense || b == abugida && a == abugida || b == symbol || a == symbol ||
+		spaceless(before) && a != separator
+}
+
+// grapheme reports whether s may be cut at i without splitting what is seen as
+// one character: the rules of Unicode's UAX 29 that matter to text people write.
+func grapheme(s string, i int) bool {
+	if i == 0 || i == len(s) {
+		return true
+	}
+	after, _ := utf8.DecodeRuneInString(s[i:])
+	before, _ := utf8.DecodeLastRuneInString(s[:i])
+	switch {
+	case before == '\u200D', unicode.IsMark(after), classOf(after) == invisible, after == 'ำ', after == 'ຳ', after == 0xFF9E, after == 0xFF9F,
+		regional(before) && regional(after), 0x1160 <= after && after <= 0x11FF, before == '\r' && after == '\n':
+		return false
+	}
+	return true
+}

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"standmeet/shared/auth"
 )
 
 // listing walks all pages of tools/list.
@@ -433,7 +435,7 @@ func TestTokens(t *testing.T) {
 			t.Errorf("%q: %s", token, a.header.Get("Content-Type"))
 		}
 	}
-	if a := e.send("POST", "", initialize, header{"Authorization": "", "Cookie": "session=" + owner}); a.status != 401 {
+	if a := e.send("POST", "", initialize, header{"Authorization": "", "Cookie": auth.SessionCookie + "=" + owner}); a.status != 401 {
 		t.Errorf("a session cookie: %d", a.status)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"time"
 
 	"github.com/riverqueue/river"
@@ -65,7 +66,7 @@ func bulk(db *pg.DB) func(context.Context, *river.Job[task.BulkArgs]) error {
 				switch {
 				case err == nil:
 					result.Done++
-				case errors.As(err, &f) && (f.Kind == fault.Conflict || f.Kind == fault.NotFound):
+				case errors.As(err, &f) && (f.Status() == http.StatusConflict || f.Status() == http.StatusNotFound):
 					result.Skipped++
 				default:
 					return err

@@ -108,6 +108,10 @@ func (db *DB) Connect(ctx context.Context) (*pgx.Conn, error) {
 	return pgx.ConnectConfig(ctx, cfg)
 }
 
+// Reset closes every pooled connection, those in use when they come back. For
+// when one was found to have fallen silent.
+func (db *DB) Reset() { db.pool.Reset() }
+
 // Notify sends a signal that belongs to no transaction. Like every signal it is
 // a hint: it may be merged with others or lost.
 func (db *DB) Notify(channel, payload string) { db.signals.add(signal{channel, payload, false}) }

@@ -16,6 +16,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"standmeet/shared/pg"
 )
 
 const (
@@ -28,7 +30,9 @@ const (
 	// a connection that heard nothing is asked whether it still lives
 	healthEvery = time.Second
 	askTimeout  = 500 * time.Millisecond
-	dialTimeout = time.Second
+	// how long the last waiter stays for the answer to a LISTEN
+	closePatience = 100 * time.Millisecond
+	dialTimeout   = time.Second
 )
 
 // Ended says why a wait ended.
@@ -76,7 +80,7 @@ type Options struct {
 
 // Waiter is the shared waiter of a process.
 type Waiter struct {
-	connect func(context.Context) (*pgx.Conn, error)
+	db      *pg.DB
 	sources map[string]Source
 	opts    Options
 
@@ -103,9 +107,9 @@ type channel struct {
 	dirty    map[*Ticket]struct{}
 }
 
-// New starts a waiter on the given sources. connect opens the LISTEN
-// connection; it is called when the first waiter comes.
-func New(connect func(context.Context) (*pgx.Conn, error), o Options, sources ...Source) *Waiter {
+// New starts a waiter on the given sources. Its LISTEN connection is opened when
+// the first waiter comes; sources read through pools of their own, usually db's.
+func New(db *pg.DB, o Options, sources ...Source) *Waiter {
 	if o.PerChannel == 0 {
 		o.PerChannel = PerChannel
 	}
@@ -113,7 +117,7 @@ func New(connect func(context.Context) (*pgx.Conn, error), o Options, sources ..
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	w := &Waiter{
-		connect: connect, opts: o,
+		db: db, opts: o,
 		sources: map[string]Source{}, channels: map[string]*channel{},
 		wake: make(chan struct{}, 1), kick: make(chan struct{}, 1),
 	}
@@ -255,8 +259,18 @@ func (t *Ticket) Close() {
 	if w.waiting > 0 || w.opts.Keep {
 		return
 	}
-	if w.interrupt != nil {
+	// A LISTEN that is under way is seen through, unless its connection is dead.
+	if w.interrupt != nil && w.live {
 		w.interrupt()
+	} else if w.listening {
+		patience := time.AfterFunc(closePatience, func() {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			if w.interrupt != nil && w.waiting == 0 {
+				w.interrupt()
+			}
+		})
+		defer patience.Stop()
 	}
 	for w.listening && w.waiting == 0 && !w.closed {
 		w.unlistens.Wait()
@@ -338,6 +352,7 @@ func (w *Waiter) dispatch(n *pgconn.Notification) {
 func (w *Waiter) read(ctx context.Context) {
 	poll := time.NewTicker(PollEvery)
 	defer poll.Stop()
+	var reset time.Time
 	for {
 		select {
 		case <-ctx.Done():
@@ -363,9 +378,17 @@ func (w *Waiter) read(ctx context.Context) {
 				continue
 			}
 			slices.Sort(keys)
-			reading, cancel := context.WithTimeout(ctx, dialTimeout)
+			reading, cancel := context.WithTimeout(ctx, askTimeout)
 			found, err := source.Read(reading, slices.Compact(keys))
+			silent := reading.Err() != nil && ctx.Err() == nil
 			cancel()
+			if silent && time.Since(reset) > 2*time.Second {
+				// one connection that fell silent is seldom alone, and each would
+				// cost a read
+				reset = time.Now()
+				w.db.Reset()
+				w.dirtyAll()
+			}
 			if err != nil {
 				// the next poll tries again
 				w.opts.Logger.LogAttrs(ctx, slog.LevelDebug, "waiter: read failed", slog.String("channel", name), slog.Any("error", err))
@@ -415,7 +438,7 @@ func (w *Waiter) listen(ctx context.Context) {
 		}
 		if conn == nil {
 			dialing, cancel := context.WithTimeout(ctx, dialTimeout)
-			fresh, err := w.connect(dialing)
+			fresh, err := w.db.Connect(dialing)
 			cancel()
 			if err != nil {
 				w.opts.Logger.LogAttrs(ctx, slog.LevelWarn, "waiter: connection failed", slog.Any("error", err))
@@ -425,9 +448,17 @@ func (w *Waiter) listen(ctx context.Context) {
 			conn = fresh
 		}
 		backoff = 0
-		if err := w.ask(ctx, conn, w.statement()); err != nil {
+		asking, cancel := context.WithCancel(ctx)
+		if !w.begin(cancel) {
+			cancel()
+			continue
+		}
+		err := w.ask(asking, conn, w.statement())
+		cancel()
+		if err != nil {
 			w.opts.Logger.LogAttrs(ctx, slog.LevelWarn, "waiter: LISTEN failed", slog.Any("error", err))
 			drop()
+			w.setListening(false, false)
 			backoff = time.Millisecond
 			continue
 		}
@@ -438,7 +469,7 @@ func (w *Waiter) listen(ctx context.Context) {
 				s.Woken()
 			}
 		}
-		err := w.follow(ctx, conn)
+		err = w.follow(ctx, conn)
 		if ctx.Err() != nil {
 			return
 		}
@@ -451,6 +482,18 @@ func (w *Waiter) listen(ctx context.Context) {
 		}
 		w.setListening(false, false)
 	}
+}
+
+// begin says that LISTEN is about to be sent, so that the last waiter does not
+// leave without seeing its end; it reports whether LISTEN is still wanted.
+func (w *Waiter) begin(interrupt context.CancelFunc) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.waiting == 0 && !w.opts.Keep {
+		return false
+	}
+	w.listening, w.interrupt = true, interrupt
+	return true
 }
 
 // statement listens on every channel in one round trip.

@@ -3,6 +3,7 @@ package waiter_test
 import (
 	"context"
 	"fmt"
+	"net"
 	"sync"
 	"testing"
 	"time"
@@ -44,7 +45,7 @@ func setup(t *testing.T, direct, url string, o waiter.Options) *bench {
 	if _, err := b.admin.Exec(t.Context(), `CREATE TABLE IF NOT EXISTS done (key text PRIMARY KEY)`); err != nil {
 		t.Fatal(err)
 	}
-	b.w = waiter.New(b.db.Connect, o, source(b.db))
+	b.w = waiter.New(b.db, o, source(b.db))
 	t.Cleanup(b.w.Close)
 	return b
 }
@@ -296,13 +297,16 @@ func TestSocketSilentBeforeTheWait(t *testing.T) {
 
 func TestDatabaseGoneForTheWholeWait(t *testing.T) {
 	t.Parallel()
-	direct := pgtest.URL(t)
-	b := setup(t, direct, direct, waiter.Options{})
-	// nobody can connect any more
-	w := waiter.New(func(context.Context) (*pgx.Conn, error) { return nil, context.DeadlineExceeded }, waiter.Options{},
-		waiter.Source{Channel: channel, Read: func(context.Context, []string) (map[string]any, error) { return nil, context.DeadlineExceeded }})
-	t.Cleanup(w.Close)
-	b.w = w
+	url := pgtest.URL(t)
+	b := setup(t, url, url, waiter.Options{})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close() // nobody answers here
+	gone := pgtest.Open(t, "postgres://nobody@"+l.Addr().String()+"/none", pg.Options{})
+	b.w = waiter.New(gone, waiter.Options{}, source(gone))
+	t.Cleanup(b.w.Close)
 	if ended, _ := b.await(b.register("a")); ended != waiter.ListenerDown {
 		t.Errorf("ended %s", ended)
 	}

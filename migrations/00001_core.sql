@@ -71,8 +71,9 @@ CREATE TABLE notes (
     -- title folded for comparison: NFC, lower case, single spaces
     title_key      text,
     slug           text,
-    -- slugs from the root to this note, joined by '/': null for raw notes
-    path           text,
+    -- slugs from the root to this note, joined by '/': null for raw notes.
+    -- Collated by bytes, so that a subtree is a range of notes_path_key.
+    path           text COLLATE "C",
     parent_id      uuid REFERENCES notes (id),
     body           text NOT NULL,
     tags           text[] NOT NULL DEFAULT '{}',
@@ -169,8 +170,9 @@ CREATE TABLE note_search (
     words    tsvector NOT NULL DEFAULT '',
     -- the words of title, aliases and tags alone
     head     tsvector NOT NULL DEFAULT '',
-    -- exact things to find it by: g:genre, t:tag, n:name (title, alias, slug,
-    -- path; folded) and p:page, where a page is 4,096 turns
+    -- exact things to find it by: g:genre, v:visibility (of this version), t:tag,
+    -- n:name (title, alias, slug, path; folded), p:page, where a page is 4,096
+    -- turns
     keys     text[] NOT NULL DEFAULT '{}',
     -- folded targets of its links, and */ with the last part of those with a '/'
     links    text[] NOT NULL DEFAULT '{}',

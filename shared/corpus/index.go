@@ -20,14 +20,15 @@ type Source struct {
 	Version int64
 	// Gone: the note was deleted, or its row erased. Its index row becomes a
 	// tombstone.
-	Gone    bool
-	Genre   Genre
-	Title   string
-	Slug    string
-	Path    string
-	Body    string
-	Tags    []string
-	Aliases []string
+	Gone       bool
+	Genre      Genre
+	Title      string
+	Slug       string
+	Path       string
+	Body       string
+	Tags       []string
+	Aliases    []string
+	Visibility Visibility
 }
 
 // ReadForIndex reads notes as they are now, in the order of ids. An id without
@@ -36,14 +37,14 @@ func ReadForIndex(ctx context.Context, q pg.Querier, ids []uuid.UUID) ([]Source,
 	rows, err := q.Query(ctx, `
 		SELECT k.id, coalesce(n.owner_id, $2), coalesce(n.version, $3), n.id IS NULL OR n.deleted_at IS NOT NULL,
 			coalesce(n.genre, ''), coalesce(n.title, ''), coalesce(n.slug, ''), coalesce(n.path, ''),
-			coalesce(n.body, ''), coalesce(n.tags, '{}'), coalesce(n.aliases, '{}')
+			coalesce(n.body, ''), coalesce(n.tags, '{}'), coalesce(n.aliases, '{}'), coalesce(n.visibility, '')
 		FROM unnest($1::uuid[]) WITH ORDINALITY AS k (id, at) LEFT JOIN notes n ON n.id = k.id
 		ORDER BY k.at`, ids, uuid.Nil, int64(math.MaxInt64))
 	if err != nil {
 		return nil, err
 	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (s Source, err error) {
-		err = row.Scan(&s.NoteID, &s.OwnerID, &s.Version, &s.Gone, &s.Genre, &s.Title, &s.Slug, &s.Path, &s.Body, &s.Tags, &s.Aliases)
+		err = row.Scan(&s.NoteID, &s.OwnerID, &s.Version, &s.Gone, &s.Genre, &s.Title, &s.Slug, &s.Path, &s.Body, &s.Tags, &s.Aliases, &s.Visibility)
 		return s, err
 	})
 }
@@ -84,6 +85,9 @@ func BuildIndexRow(s Source) IndexRow {
 	head := text.Analyze(text.Fields{Title: s.Title, Aliases: s.Aliases, Tags: s.Tags, Lang: whole.Lang})
 	row.Lang, row.Words, row.Head, row.Plain, row.Terms = whole.Lang, whole.TSVector, head.TSVector, doc.Plain, whole.Terms
 	row.Keys = []string{genreKey(s.Genre)}
+	if s.Genre != Raw {
+		row.Keys = append(row.Keys, visibilityKey(s.Visibility))
+	}
 	for _, name := range namesOf(s.Title, s.Slug, s.Path, s.Aliases) {
 		row.Keys = append(row.Keys, nameKey(name))
 	}
@@ -107,9 +111,10 @@ func BuildIndexRow(s Source) IndexRow {
 // lastPartOf marks a link's entry that holds only the last part of its target.
 const lastPartOf = "*/"
 
-func genreKey(g Genre) string     { return "g:" + string(g) }
-func tagKey(folded string) string { return "t:" + folded }
-func nameKey(name string) string  { return "n:" + name }
+func genreKey(g Genre) string           { return "g:" + string(g) }
+func visibilityKey(v Visibility) string { return "v:" + string(v) }
+func tagKey(folded string) string       { return "t:" + folded }
+func nameKey(name string) string        { return "n:" + name }
 
 // namesOf lists the folded names that a link may call a note by.
 func namesOf(title, slug, path string, aliases []string) []string {

@@ -1,0 +1,285 @@
+package corpus
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"standmeet/shared/corpus/text"
+	"standmeet/shared/pg"
+)
+
+const (
+	// MaxLinks is how many different links of a note are looked up.
+	MaxLinks = 1_000
+	// MaxBacklinks is how many notes that link to one are listed.
+	MaxBacklinks = 100
+
+	// how many notes are looked at to find what some links mean
+	maxCandidates = 2_000
+)
+
+// Link is a link of a note to another.
+type Link struct {
+	Target  string `json:"target" jsonschema:"what the note says: a name, path or address"`
+	Heading string `json:"heading,omitempty"`
+	Block   string `json:"block,omitempty"`
+	Text    string `json:"text,omitempty" jsonschema:"what a reader sees"`
+	Embed   bool   `json:"embed,omitempty"`
+	State   string `json:"state" enum:"resolved,unresolved,ambiguous" jsonschema:"resolved to one note; unresolved: there is none; ambiguous: several have this name"`
+	Note    *Named `json:"note,omitempty" jsonschema:"the note that it leads to"`
+}
+
+// The states of a link.
+const (
+	Resolved   = "resolved"
+	Unresolved = "unresolved"
+	Ambiguous  = "ambiguous"
+)
+
+// Named is what a list of links tells of a note.
+type Named struct {
+	ID    uuid.UUID `json:"id"`
+	Genre Genre     `json:"genre" enum:"raw,wiki,output"`
+	URI   string    `json:"uri"`
+	Title string    `json:"title"`
+}
+
+// LinksOf resolves the links of a note that has its body, each different one
+// once. A target may be an address, a path, or a note's title, alias, slug or
+// last part of a path, in this order; within one of these, the note's own genre
+// comes before wiki, output and raw. A nil seen is the owner; otherwise only
+// notes of these visibilities, and no raw ones, are there.
+func LinksOf(ctx context.Context, q pg.Querier, owner uuid.UUID, n Note, seen []Visibility) ([]Link, error) {
+	var targets []target
+	links, known := []Link{}, map[text.Link]bool{}
+	for _, l := range text.Extract([]byte(*n.Body)).Links {
+		if l.Target == "" || known[l] {
+			continue // within the note itself
+		}
+		if known[l] = true; len(links) == MaxLinks {
+			break
+		}
+		links = append(links, Link{Target: l.Target, Heading: l.Heading, Block: l.Block, Text: l.Text, Embed: l.Embed})
+		targets = append(targets, parseTarget(l.Target))
+	}
+	found, err := candidates(ctx, q, owner, targets, seen)
+	if err != nil {
+		return nil, err
+	}
+	for i := range links {
+		links[i].State, links[i].Note = found.resolve(targets[i], n.Genre)
+	}
+	return links, nil
+}
+
+// Backlinks lists the notes that link to n, last changed first, as the search
+// index knows them. seen: see LinksOf.
+func Backlinks(ctx context.Context, q pg.Querier, owner uuid.UUID, n Note, seen []Visibility) ([]Named, error) {
+	wanted := []string{n.URI}
+	for _, name := range namesOf(n.Title, n.slug, n.Path, n.Aliases) {
+		wanted = append(wanted, name, lastPartOf+name)
+	}
+	rows, err := q.Query(ctx, `
+		SELECT n.id, n.genre, coalesce(n.path, ''), coalesce(n.title, ''), s.links
+		FROM note_search s JOIN notes n ON n.id = s.note_id
+		WHERE s.owner_id = $1 AND s.links && $2 AND n.deleted_at IS NULL AND n.id <> $3
+			AND ($4::text[] IS NULL OR n.genre <> 'raw' AND n.visibility = ANY ($4) AND s.version = n.version)
+		ORDER BY n.updated_at DESC, n.id DESC LIMIT $5`, owner, usable(wanted), n.ID, seen, 2*MaxBacklinks)
+	if err != nil {
+		return nil, err
+	}
+	type linking struct {
+		note    Named
+		targets []target
+	}
+	var all []target
+	var path string
+	var links []string
+	sources, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (l linking, err error) {
+		if err := row.Scan(&l.note.ID, &l.note.Genre, &path, &l.note.Title, &links); err != nil {
+			return l, err
+		}
+		l.note.URI = uri(l.note.Genre, path, l.note.ID)
+		for _, name := range links {
+			if strings.HasPrefix(name, lastPartOf) {
+				continue
+			}
+			// the last part is how it may have been found; the whole decides
+			last := name[strings.LastIndexByte(name, '/')+1:]
+			if slices.Contains(wanted, name) || slices.Contains(wanted, lastPartOf+last) {
+				l.targets = append(l.targets, parseTarget(name))
+			}
+		}
+		all = append(all, l.targets...)
+		return l, nil
+	})
+	if err != nil {
+		return nil, pg.Fault(err)
+	}
+	found, err := candidates(ctx, q, owner, all, seen)
+	if err != nil {
+		return nil, err
+	}
+	backlinks := []Named{}
+	for _, s := range sources {
+		leads := slices.ContainsFunc(s.targets, func(t target) bool {
+			_, to := found.resolve(t, s.note.Genre)
+			return to != nil && to.ID == n.ID
+		})
+		if leads && len(backlinks) < MaxBacklinks {
+			backlinks = append(backlinks, s.note)
+		}
+	}
+	return backlinks, nil
+}
+
+// target is a link's target, read.
+type target struct {
+	// name is the whole target, folded; last its last part.
+	name, last string
+	// genre is set by an address, or by a first folder of that name.
+	genre Genre
+	// path is the target as a path of slugs.
+	path    string
+	address bool
+	id      uuid.UUID
+}
+
+func parseTarget(s string) target {
+	t := target{name: text.FoldName(s)}
+	rest := t.name
+	for _, g := range []Genre{Raw, Wiki, Output} {
+		if after, ok := strings.CutPrefix(rest, string(g)+"://"); ok {
+			t.address, t.genre, rest = true, g, after
+			break
+		}
+		if after, ok := strings.CutPrefix(rest, string(g)+"/"); ok {
+			t.genre, rest = g, after
+			break
+		}
+	}
+	rest = strings.Trim(rest, "/")
+	if t.genre == Raw {
+		t.id, _ = uuid.Parse(rest)
+	}
+	parts := strings.Split(rest, "/")
+	t.last = parts[len(parts)-1]
+	for i, p := range parts {
+		if slug, _ := text.Slug(p); slug != "" && !t.address {
+			parts[i] = slug
+		}
+	}
+	t.path = strings.Join(parts, "/")
+	return t
+}
+
+// candidate is a note that a link may mean.
+type candidate struct {
+	Named
+	path    string
+	slug    string
+	title   string
+	aliases []string
+}
+
+// directory finds candidates by any of their names.
+type directory map[string][]candidate
+
+// candidates finds the notes that any of the targets may mean.
+func candidates(ctx context.Context, q pg.Querier, owner uuid.UUID, targets []target, seen []Visibility) (directory, error) {
+	if len(targets) == 0 {
+		return nil, nil
+	}
+	var keys, paths []string
+	var ids []uuid.UUID
+	for _, t := range targets {
+		paths = append(paths, t.path, t.name)
+		if t.id != uuid.Nil {
+			ids = append(ids, t.id)
+		}
+		if !t.address {
+			slug, _ := text.Slug(t.last)
+			keys = append(keys, nameKey(t.name), nameKey(t.last), nameKey(slug))
+		}
+	}
+	rows, err := q.Query(ctx, `
+		SELECT n.id, n.genre, coalesce(n.path, ''), coalesce(n.slug, ''), coalesce(n.title, ''), n.aliases
+		FROM notes n
+		WHERE n.owner_id = $1 AND n.deleted_at IS NULL AND ($2::text[] IS NULL OR n.genre <> 'raw' AND n.visibility = ANY ($2))
+			AND n.id IN (
+				SELECT s.note_id FROM note_search s WHERE s.owner_id = $1 AND s.keys && $3
+				UNION ALL SELECT p.id FROM notes p WHERE p.owner_id = $1 AND p.genre IN ('wiki', 'output') AND p.path = ANY ($4) AND p.deleted_at IS NULL
+				UNION ALL SELECT unnest($5::uuid[])
+			)
+		LIMIT $6`, owner, seen, usable(keys), paths, ids, maxCandidates)
+	if err != nil {
+		return nil, err
+	}
+	found := directory{}
+	var c candidate
+	_, err = pgx.ForEachRow(rows, []any{&c.ID, &c.Genre, &c.path, &c.slug, &c.Title, &c.aliases}, func() error {
+		c.URI, c.title = uri(c.Genre, c.path, c.ID), text.FoldName(c.Title)
+		for i, a := range c.aliases {
+			c.aliases[i] = text.FoldName(a)
+		}
+		for _, name := range usable(append([]string{c.title, c.slug, c.path, c.ID.String()}, c.aliases...)) {
+			found[name] = append(found[name], c)
+		}
+		c = candidate{}
+		return nil
+	})
+	return found, pg.Fault(err)
+}
+
+// resolve tells what a target means in a note of a genre. What the index
+// offered is compared with the notes as they are.
+func (d directory) resolve(t target, from Genre) (state string, to *Named) {
+	lastSlug, _ := text.Slug(t.last)
+	var near []candidate
+	for _, name := range usable([]string{t.name, t.path, t.last, lastSlug, t.id.String()}) {
+		for _, c := range d[name] {
+			if !slices.ContainsFunc(near, func(o candidate) bool { return o.ID == c.ID }) {
+				near = append(near, c)
+			}
+		}
+	}
+	ways := []func(candidate) bool{
+		func(c candidate) bool {
+			return c.Genre == t.genre && (c.path == t.path && c.path != "" || t.id != uuid.Nil && c.ID == t.id)
+		},
+	}
+	if !t.address {
+		ways = append(ways,
+			func(c candidate) bool { return c.path != "" && (c.path == t.path || c.path == t.name) },
+			func(c candidate) bool { return c.title == t.name },
+			func(c candidate) bool { return slices.Contains(c.aliases, t.name) },
+			func(c candidate) bool { return c.slug != "" && (c.slug == t.name || c.slug == t.path) },
+			func(c candidate) bool { return strings.HasSuffix(c.path, "/"+t.path) },
+			func(c candidate) bool { return c.title == t.last },
+			func(c candidate) bool { return slices.Contains(c.aliases, t.last) },
+			func(c candidate) bool { return c.slug != "" && (c.slug == t.last || c.slug == lastSlug) },
+		)
+	}
+	for _, is := range ways {
+		for _, genre := range []Genre{from, Wiki, Output, Raw} {
+			var hits []candidate
+			for _, c := range near {
+				if c.Genre == genre && is(c) && (t.genre == "" || c.Genre == t.genre) {
+					hits = append(hits, c)
+				}
+			}
+			switch len(hits) {
+			case 0:
+			case 1:
+				return Resolved, &hits[0].Named
+			default:
+				return Ambiguous, nil
+			}
+		}
+	}
+	return Unresolved, nil
+}

@@ -84,6 +84,7 @@ func serve(t *testing.T, h how) *server {
 		_ = srv.Serve(listener)
 	}()
 	t.Cleanup(func() {
+		_ = listener.Close() // Serve may not have begun yet, and then Close doesn't know it
 		_ = srv.Close()
 		<-done
 	})

@@ -117,12 +117,15 @@ func (o *Operation) newCall(ctl *controls, info CallInfo) (*Call, error) {
 	if c.Progress == nil {
 		c.Progress = func(float64, float64, string) {}
 	}
+	if ctl.WaitSeconds.Null {
+		ctl.WaitSeconds = Opt[float64]{}
+	}
 	if most := o.spec.MaxWait; most > 0 {
 		if info.MaxWait > 0 {
 			most = min(most, info.MaxWait)
 		}
 		switch {
-		case ctl.WaitSeconds.Set && !ctl.WaitSeconds.Null:
+		case ctl.WaitSeconds.Set:
 			// compared as seconds: a huge number would overflow a Duration
 			c.Wait, c.WaitAsked = most, true
 			if ctl.WaitSeconds.Value < most.Seconds() {

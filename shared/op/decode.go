@@ -377,7 +377,7 @@ func (d *decoder) number(s *shape, dst reflect.Value, digits string, at *place) 
 		d.refuse(at, "wrong_type", "must be a whole number")
 		return
 	}
-	overflow := true
+	var overflow bool
 	if dst.CanInt() {
 		n, err := strconv.ParseInt(digits, 10, 64)
 		if err != nil && math.Abs(f) < 1<<53 { // 5.0 and 5e0 are whole numbers too

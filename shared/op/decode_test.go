@@ -71,7 +71,7 @@ func everythingOp(t testing.TB, see func(everything)) *Operation {
 
 // strict decodes body as the HTTP face does.
 func strict(o *Operation, body string) (everything, error) {
-	in, _, err := o.decodeHTTP(httptest.NewRequest("POST", "/v1/everything", nil), []byte(body))
+	in, _, err := o.decodeHTTP(httptest.NewRequest(http.MethodPost, "/v1/everything", nil), []byte(body))
 	if err != nil {
 		return everything{}, err
 	}

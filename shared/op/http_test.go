@@ -207,7 +207,7 @@ func TestHTTPFaults(t *testing.T) {
 }
 
 // do sends the request; it is the owner's unless it says otherwise.
-func do(t *testing.T, h http.Handler, c exchange) (*http.Response, []byte) {
+func do(t *testing.T, h http.Handler, c exchange) (reply, []byte) {
 	t.Helper()
 	r := httptest.NewRequest(c.method, "http://example.test"+strings.ReplaceAll(c.target, " ", "%20"), nil)
 	if c.body != "" {
@@ -223,7 +223,14 @@ func do(t *testing.T, h http.Handler, c exchange) (*http.Response, []byte) {
 	}
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
-	return w.Result(), w.Body.Bytes()
+	return reply{w.Code, w.Result().Header, w.Result().ContentLength}, w.Body.Bytes()
+}
+
+// reply is an answer whose body has been read.
+type reply struct {
+	StatusCode    int
+	Header        http.Header
+	ContentLength int64
 }
 
 func TestHTTPAnswers(t *testing.T) {
@@ -259,6 +266,7 @@ func TestHTTPAnswers(t *testing.T) {
 		{exchange{"wait in the body", "PATCH", target + "r", js("Prefer", "wait=1"), `{"wait_seconds":0.25}`, 202, "", ""}, echoIn{ID: id, Rest: "r"}, 250, true, ""},
 		{exchange{"a huge wait", "PATCH", target + "r", js(), `{"wait_seconds":1e300}`, 202, "", ""}, echoIn{ID: id, Rest: "r"}, 1500, true, ""},
 		{exchange{"no wait in the body", "PATCH", target + "r", js(), `{"wait_seconds":null}`, 202, "", ""}, echoIn{ID: id, Rest: "r"}, 1500, false, ""},
+		{exchange{"no wait in the body, but preferred", "PATCH", target + "r", js("Prefer", "wait=0"), `{"wait_seconds":null}`, 202, "", ""}, echoIn{ID: id, Rest: "r"}, 0, true, "wait=0"},
 		{exchange{"wait in the query", "PATCH", target + "r?wait_seconds=1", nil, "", 202, "", ""}, echoIn{ID: id, Rest: "r"}, 1000, true, ""},
 		{exchange{"only when asked", "GET", "/v1/public/" + anID + "/r", nil, "", 200, "", ""}, echoIn{ID: id, Rest: "r"}, 0, false, ""},
 		{exchange{"asked", "GET", "/v1/public/" + anID + "/r?wait_seconds=60", nil, "", 200, "", ""}, echoIn{ID: id, Rest: "r"}, 1000, true, ""},
@@ -302,7 +310,7 @@ func TestPublicTellsWhoIsKnown(t *testing.T) {
 		}
 	}
 	res, _ := do(t, h, exchange{method: "GET", target: "/v1/public/" + anID + "/r", header: map[string]string{"Authorization": "Bearer down"}})
-	if res.StatusCode != 503 {
+	if res.StatusCode != http.StatusServiceUnavailable {
 		t.Errorf("a database that is down makes the owner anonymous: %d", res.StatusCode)
 	}
 }
@@ -310,7 +318,7 @@ func TestPublicTellsWhoIsKnown(t *testing.T) {
 func TestNoContentAndHead(t *testing.T) {
 	srv := httptest.NewServer(echoCatalog().Handler(testServer(io.Discard)))
 	defer srv.Close()
-	send := func(method, path string) *http.Response {
+	send := func(method, path string) (reply, []byte) {
 		r, err := http.NewRequestWithContext(t.Context(), method, srv.URL+path, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -320,18 +328,23 @@ func TestNoContentAndHead(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { res.Body.Close() })
-		return res
+		defer res.Body.Close()
+		body, err := io.ReadAll(res.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return reply{res.StatusCode, res.Header, res.ContentLength}, body
 	}
-	if res := send("DELETE", "/v1/echo"); res.StatusCode != 204 || res.Header.Get("Content-Type") != "" || res.ContentLength > 0 {
+	if res, _ := send("DELETE", "/v1/echo"); res.StatusCode != http.StatusNoContent || res.Header.Get("Content-Type") != "" || res.ContentLength > 0 {
 		t.Errorf("%d %v", res.StatusCode, res.Header)
 	}
-	get, head := send("GET", "/v1/echo/"+anID+"/r"), send("HEAD", "/v1/echo/"+anID+"/r")
-	if head.StatusCode != 200 || head.ContentLength != get.ContentLength || head.ContentLength <= 0 {
+	get, _ := send("GET", "/v1/echo/"+anID+"/r")
+	head, body := send("HEAD", "/v1/echo/"+anID+"/r")
+	if head.StatusCode != http.StatusOK || head.ContentLength != get.ContentLength || head.ContentLength <= 0 {
 		t.Errorf("HEAD %d of %d bytes, GET has %d", head.StatusCode, head.ContentLength, get.ContentLength)
 	}
-	if b, err := io.ReadAll(head.Body); err != nil || len(b) > 0 {
-		t.Errorf("HEAD has a body: %q %v", b, err)
+	if len(body) > 0 {
+		t.Errorf("HEAD has a body: %q", body)
 	}
 }
 
@@ -364,7 +377,7 @@ func TestContentLengthLies(t *testing.T) {
 		}
 	}
 	// without a length the limit still holds
-	r := httptest.NewRequest("PATCH", "/v1/echo/"+anID+"/r", io.MultiReader(strings.NewReader(strings.Repeat(" ", 501))))
+	r := httptest.NewRequest(http.MethodPatch, "/v1/echo/"+anID+"/r", io.MultiReader(strings.NewReader(strings.Repeat(" ", 501))))
 	r.ContentLength = -1
 	r.Header.Set("Authorization", "Bearer good")
 	w := httptest.NewRecorder()
@@ -412,7 +425,7 @@ func TestFailuresAreLogged(t *testing.T) {
 
 func TestRequestIDsThatALogCantTake(t *testing.T) {
 	for _, id := range []string{"", "a b", "a\nb", "é", strings.Repeat("x", 129)} {
-		r := httptest.NewRequest("GET", "/", nil)
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
 		r.Header[RequestIDHeader] = []string{id}
 		got := RequestID(r)
 		if got == id || len(got) < 20 {
@@ -490,7 +503,7 @@ func BenchmarkHTTPCreate(b *testing.B) {
 	body := createBody()
 	b.ReportAllocs()
 	for b.Loop() {
-		r := httptest.NewRequest("POST", "/v1/corpus", bytes.NewReader(body))
+		r := httptest.NewRequest(http.MethodPost, "/v1/corpus", bytes.NewReader(body))
 		r.Header.Set("Authorization", "Bearer good")
 		r.Header.Set("Content-Type", "application/json")
 		w := httptest.NewRecorder()

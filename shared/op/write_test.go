@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -84,7 +83,7 @@ func newBench(t *testing.T) *bench {
 	}
 	b.op = declare("effects.create", "/v1/boxes/{box}/effects")
 	b.h = op.NewCatalog(b.op, declare("effects.other", "/v1/other/{box}")).Handler(&op.Server{
-		Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Logger: slog.New(slog.DiscardHandler),
 		Authenticate: func(_ context.Context, c auth.Credentials) (auth.Caller, error) {
 			return auth.Caller{Kind: auth.Owner, OwnerID: uuid.NewSHA1(uuid.Nil, []byte(c.Bearer)), Scopes: []string{auth.AllScopes}}, nil
 		},
@@ -93,7 +92,7 @@ func newBench(t *testing.T) *bench {
 }
 
 func (b *bench) post(path, owner, key, body string) (status int, answer string) {
-	r := httptest.NewRequest("POST", path, strings.NewReader(body))
+	r := httptest.NewRequest(http.MethodPost, path, strings.NewReader(body))
 	r.Header.Set("Authorization", "Bearer "+owner)
 	r.Header.Set("Content-Type", "application/json")
 	if key != "" {

@@ -61,7 +61,7 @@ func TestCookiesBothWays(t *testing.T) {
 		w.Header().Add("Vary", "Cookie")
 		w.Header().Add("Vary", "Accept")
 	}, event(t, "cookies.json"))
-	if !reflect.DeepEqual(res.Cookies, []string{"a=1", "b=2"}) || res.Headers["Set-Cookie"] != "" || res.Headers["Vary"] != "Cookie, Accept" || res.StatusCode != 200 {
+	if !reflect.DeepEqual(res.Cookies, []string{"a=1", "b=2"}) || res.Headers["Set-Cookie"] != "" || res.Headers["Vary"] != "Cookie, Accept" || res.StatusCode != http.StatusOK {
 		t.Errorf("%+v", res)
 	}
 }
@@ -147,13 +147,13 @@ func TestAnswerIsAsNetHTTPHasIt(t *testing.T) {
 		w.WriteHeader(http.StatusOK)
 		_, _ = io.WriteString(w, "<!doctype html>")
 	}, event(t, "stage.json"))
-	if res.StatusCode != 418 || res.Headers["X-A"] != "1" || res.Headers["X-B"] != "" || res.Headers["Content-Type"] != "text/html; charset=utf-8" {
+	if res.StatusCode != http.StatusTeapot || res.Headers["X-A"] != "1" || res.Headers["X-B"] != "" || res.Headers["Content-Type"] != "text/html; charset=utf-8" {
 		t.Errorf("%+v", res)
 	}
-	if res := invoke(t, func(http.ResponseWriter, *http.Request) {}, event(t, "stage.json")); res.StatusCode != 200 || res.Body != "" {
+	if res := invoke(t, func(http.ResponseWriter, *http.Request) {}, event(t, "stage.json")); res.StatusCode != http.StatusOK || res.Body != "" {
 		t.Errorf("%+v", res)
 	}
-	if res := invoke(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204) }, event(t, "stage.json")); res.StatusCode != 204 {
+	if res := invoke(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }, event(t, "stage.json")); res.StatusCode != http.StatusNoContent {
 		t.Errorf("%+v", res)
 	}
 	e := event(t, "stage.json")
@@ -171,7 +171,7 @@ func local(t testing.TB, h http.Handler) *httptest.Server {
 	return srv
 }
 
-func send(t *testing.T, srv *httptest.Server, method, target string, header http.Header, body []byte) (*http.Response, []byte) {
+func send(t *testing.T, srv *httptest.Server, method, target string, header http.Header, body []byte) (reply, []byte) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, srv.URL+target, bytes.NewReader(body))
 	if err != nil {
@@ -189,7 +189,14 @@ func send(t *testing.T, srv *httptest.Server, method, target string, header http
 	if err != nil {
 		t.Fatal(err)
 	}
-	return res, b
+	return reply{res.StatusCode, res.Header, r.URL.RawQuery}, b
+}
+
+// reply is an answer whose body has been read, and the query that was sent.
+type reply struct {
+	StatusCode int
+	Header     http.Header
+	query      string
 }
 
 func TestRoundTrip(t *testing.T) {
@@ -230,11 +237,11 @@ func TestRoundTrip(t *testing.T) {
 		header := http.Header{"Content-Type": {c.contentType}, "Cookie": {"p=1; q=2"}, "X-Many": {"a", "b"}}
 		res, body := send(t, srv, c.method, c.target, header, c.body)
 		sum := fmt.Sprintf("%x", sha256.Sum256(c.body))
-		if res.StatusCode != 201 || fmt.Sprintf("%x", sha256.Sum256(body)) != sum || res.Header.Get("X-Sum") != sum {
+		if res.StatusCode != http.StatusCreated || fmt.Sprintf("%x", sha256.Sum256(body)) != sum || res.Header.Get("X-Sum") != sum {
 			t.Errorf("%s %s: %d, body %d bytes of %d", c.method, c.target, res.StatusCode, len(body), len(c.body))
 		}
 		for name, want := range map[string]string{
-			"X-Path": fmt.Sprintf("%q", c.path), "X-Query": res.Request.URL.RawQuery, "X-Cookie": "p=1; q=2", "X-Many": "a,b",
+			"X-Path": fmt.Sprintf("%q", c.path), "X-Query": res.query, "X-Cookie": "p=1; q=2", "X-Many": "a,b",
 			"X-Host": srv.Listener.Addr().String(), "X-Remote": "127.0.0.1", "X-Method": c.method, "Content-Type": c.contentType,
 		} {
 			if got := res.Header.Get(name); got != want {
@@ -246,7 +253,7 @@ func TestRoundTrip(t *testing.T) {
 		}
 	}
 	res, body := send(t, srv, "HEAD", "/v1/a", nil, nil)
-	if res.StatusCode != 201 || len(body) > 0 {
+	if res.StatusCode != http.StatusCreated || len(body) > 0 {
 		t.Errorf("HEAD: %d %q", res.StatusCode, body)
 	}
 }
@@ -271,12 +278,12 @@ func TestOperationBehindTheGateway(t *testing.T) {
 		"/v1/names/%2541":                  `{"name":"%41","remote":"127.0.0.1"}`,
 	} {
 		res, body := send(t, srv, "GET", target, nil, nil)
-		if res.StatusCode != 200 || string(body) != want || res.Header.Get("Content-Type") != "application/json" || res.Header.Get(op.RequestIDHeader) == "" {
+		if res.StatusCode != http.StatusOK || string(body) != want || res.Header.Get("Content-Type") != "application/json" || res.Header.Get(op.RequestIDHeader) == "" {
 			t.Errorf("%s: %d %s, want %s", target, res.StatusCode, body, want)
 		}
 	}
 	res, body := send(t, srv, "POST", "/v1/names/x", http.Header{op.RequestIDHeader: {"mine"}}, nil)
-	if res.StatusCode != 405 || res.Header.Get("Allow") != "GET, HEAD" || !bytes.Contains(body, []byte(`"instance":"/requests/mine"`)) {
+	if res.StatusCode != http.StatusMethodNotAllowed || res.Header.Get("Allow") != "GET, HEAD" || !bytes.Contains(body, []byte(`"instance":"/requests/mine"`)) {
 		t.Errorf("%d %v %s", res.StatusCode, res.Header, body)
 	}
 }
@@ -300,7 +307,7 @@ func TestGatewayFailures(t *testing.T) {
 		"huge body":        {respond("{}", nil), make([]byte, maxBody+1), 413, "body_too_large"},
 		"huge event":       {respond("{}", nil), make([]byte, 5<<20), 413, "body_too_large"},
 	} {
-		r := httptest.NewRequest("POST", "/", bytes.NewReader(c.body))
+		r := httptest.NewRequest(http.MethodPost, "/", bytes.NewReader(c.body))
 		w := httptest.NewRecorder()
 		Gateway(c.invoke).ServeHTTP(w, r)
 		if w.Code != c.status || !strings.Contains(w.Body.String(), `"code":"`+c.code+`"`) || strings.Contains(w.Body.String(), "secret") || w.Header().Get(op.RequestIDHeader) == "" {
@@ -314,7 +321,7 @@ func TestForwardedHeaders(t *testing.T) {
 	h := Gateway(func(_ context.Context, b []byte) ([]byte, error) {
 		return []byte(`{"statusCode":204}`), json.Unmarshal(b, &got)
 	})
-	r := httptest.NewRequest("GET", "http://api.test:8443/v1/a?x=1&x=2", nil)
+	r := httptest.NewRequest(http.MethodGet, "http://api.test:8443/v1/a?x=1&x=2", nil)
 	r.Header.Set("X-Forwarded-For", "203.0.113.1")
 	r.Header.Set("Cookie", "a=1; b=2")
 	w := httptest.NewRecorder()
@@ -330,7 +337,7 @@ func TestForwardedHeaders(t *testing.T) {
 		}
 	}
 	c := got.RequestContext
-	if c.HTTP.SourceIP != "192.0.2.1" || c.DomainName != "api.test" || c.Stage != "$default" || c.HTTP.Method != "GET" || c.RequestID == "" || got.QueryStringParameters["x"] != "1,2" {
+	if c.HTTP.SourceIP != "192.0.2.1" || c.DomainName != "api.test" || c.Stage != "$default" || c.HTTP.Method != http.MethodGet || c.RequestID == "" || got.QueryStringParameters["x"] != "1,2" {
 		t.Errorf("%+v", got)
 	}
 	if !reflect.DeepEqual(got.Cookies, []string{"a=1", "b=2"}) {
@@ -357,7 +364,7 @@ func BenchmarkGatewayRoundTrip(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		if _, err := io.Copy(io.Discard, res.Body); err != nil || res.StatusCode != 200 {
+		if _, err := io.Copy(io.Discard, res.Body); err != nil || res.StatusCode != http.StatusOK {
 			b.Fatal(res.Status, err)
 		}
 		res.Body.Close()

@@ -41,7 +41,8 @@ type Config struct {
 	// SourceBaseURL holds each SOURCE_BASE_URL_<KIND> by its kind of [SourceKinds].
 	SourceBaseURL map[string]string
 	// MaxWait is WAIT_MAX_MS, 0 to 30,000: no request waits longer for other work.
-	// 0 forbids waiting, [Unlimited] leaves it to each operation.
+	// As in op.Server, 0 is each operation's own limit (2 s for most), which is
+	// the default, and negative is no waiting at all, which WAIT_MAX_MS=0 asks for.
 	MaxWait time.Duration
 	// LogLevel is LOG_LEVEL: debug, info, warn or error [info].
 	LogLevel slog.Level
@@ -52,10 +53,6 @@ type Config struct {
 	// Production is ENVIRONMENT=production; the other value is local [local].
 	Production bool
 }
-
-// Unlimited is the MaxWait of a process that wasn't told any: two seconds for
-// most operations, twenty for jobs.fetch_new.
-const Unlimited time.Duration = -1
 
 // Parts says which parts of the system one process runs.
 type Parts struct{ Gateway, Relay, Workers bool }
@@ -84,13 +81,10 @@ func Load(lookup func(string) (string, bool)) (Config, error) {
 		S3Endpoint:    r.address("S3_ENDPOINT", "http", "https"),
 		Egress:        r.egress("EGRESS_ALLOW"),
 		SourceBaseURL: map[string]string{},
-		MaxWait:       time.Duration(r.integer("WAIT_MAX_MS", -1, 0, 30_000)) * time.Millisecond,
+		MaxWait:       r.wait("WAIT_MAX_MS"),
 		LogLevel:      r.level("LOG_LEVEL"),
 		Parts:         r.parts("PARTS"),
 		Production:    r.oneOf("ENVIRONMENT", "local", "production") == "production",
-	}
-	if c.MaxWait < 0 {
-		c.MaxWait = Unlimited
 	}
 	if u := r.address("PUBLIC_URL", "http", "https"); u != nil {
 		c.PublicURL = strings.TrimRight(u.String(), "/")
@@ -133,6 +127,17 @@ func (r *reader) integer(name string, unset, least, most int) int {
 		r.fail(name, "must be a whole number from %d to %d, not %q", least, most, value)
 	}
 	return n
+}
+
+func (r *reader) wait(name string) time.Duration {
+	ms := r.integer(name, -1, 0, 30_000)
+	switch ms {
+	case -1:
+		return 0
+	case 0:
+		return -1
+	}
+	return time.Duration(ms) * time.Millisecond
 }
 
 // address doesn't show the value: it may hold a password.

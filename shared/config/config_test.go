@@ -19,7 +19,7 @@ func TestDefaults(t *testing.T) {
 	} {
 		c, err := load(env)
 		want := Config{
-			Port: 8080, MailFrom: "standmeet@localhost", SourceBaseURL: map[string]string{}, MaxWait: Unlimited,
+			Port: 8080, MailFrom: "standmeet@localhost", SourceBaseURL: map[string]string{},
 			Parts: Parts{true, true, true},
 		}
 		if err != nil || !reflect.DeepEqual(c, want) {
@@ -54,7 +54,7 @@ func TestEverything(t *testing.T) {
 	if !reflect.DeepEqual(c, want) {
 		t.Errorf("%+v\nwant %+v", c, want)
 	}
-	if c, err := load(map[string]string{"WAIT_MAX_MS": "0"}); err != nil || c.MaxWait != 0 {
+	if c, err := load(map[string]string{"WAIT_MAX_MS": "0"}); err != nil || c.MaxWait >= 0 {
 		t.Errorf("WAIT_MAX_MS=0: %v, %v", c.MaxWait, err)
 	}
 }

@@ -23,7 +23,8 @@ type CallInfo struct {
 	// Wait is what the transport asked for (Prefer: wait=N); nil when it asked
 	// nothing. The argument wait_seconds wins over it.
 	Wait *time.Duration
-	// MaxWait bounds the wait in addition to the Spec's; 0 doesn't.
+	// MaxWait bounds the wait in addition to the Spec's; 0 doesn't, and a negative
+	// one allows none.
 	MaxWait time.Duration
 	// IdempotencyKey of the transport; the argument idempotency_key wins over it.
 	IdempotencyKey string
@@ -121,8 +122,8 @@ func (o *Operation) newCall(ctl *controls, info CallInfo) (*Call, error) {
 		ctl.WaitSeconds = Opt[float64]{}
 	}
 	if most := o.spec.MaxWait; most > 0 {
-		if info.MaxWait > 0 {
-			most = min(most, info.MaxWait)
+		if info.MaxWait != 0 {
+			most = max(min(most, info.MaxWait), 0)
 		}
 		switch {
 		case ctl.WaitSeconds.Set:

@@ -29,7 +29,8 @@ type Server struct {
 	Authenticate func(ctx context.Context, c auth.Credentials) (auth.Caller, error)
 	// Logger hears of every failure that is ours; nil is slog.Default.
 	Logger *slog.Logger
-	// MaxWait bounds the wait of every operation; 0 doesn't.
+	// MaxWait bounds the wait of every operation; 0 doesn't, and a negative one
+	// allows none.
 	MaxWait time.Duration
 	// Flush, if any, is called after each call, before its answer is handed over:
 	// the process may be frozen from then on.

@@ -1,0 +1,60 @@
+// Command bootstrap is the binary of every Lambda function: _HANDLER says which
+// endpoint this instance serves, the name of an operation or one of those that
+// package functions declares.
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+
+	"github.com/aws/aws-lambda-go/lambda"
+
+	"standmeet/functions"
+	"standmeet/shared/auth"
+	"standmeet/shared/config"
+	"standmeet/shared/op/apigw"
+	"standmeet/shared/outbox"
+	"standmeet/shared/pg"
+	"standmeet/shared/task"
+	"standmeet/shared/waiter"
+)
+
+func main() {
+	handler, err := newHandler(os.LookupEnv)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bootstrap:", strings.ReplaceAll(err.Error(), "\n", "; "))
+		os.Exit(1)
+	}
+	lambda.Start(handler)
+}
+
+// newHandler connects to nothing yet: a cold start costs what its first
+// statement does. An instance serves one request at a time and holds no LISTEN
+// connection between two.
+func newHandler(lookup func(string) (string, bool)) (lambda.Handler, error) {
+	c, err := config.Load(lookup)
+	if err != nil {
+		return nil, err
+	}
+	if c.DatabaseURL == "" {
+		return nil, fmt.Errorf("DATABASE_URL is not set")
+	}
+	name, _ := lookup("_HANDLER")
+	log := slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: c.LogLevel})).With("function", name)
+	db, err := pg.Open(context.Background(), c.DatabaseURL, pg.Options{Name: "standmeet-" + name})
+	if err != nil {
+		return nil, err
+	}
+	w := waiter.New(db, waiter.Options{Logger: log}, task.FinalSource(db), outbox.FanoutSource(db))
+	endpoint, err := functions.New(functions.Deps{
+		DB: db, Waiter: w, Receipts: task.NewReceipts(db, w), Auth: &auth.Store{DB: db}, Logger: log,
+		MaxWait: c.MaxWait, HTTPS: strings.HasPrefix(c.PublicURL, "https:"), Frozen: true,
+	}).Endpoint(name)
+	if err != nil {
+		return nil, err
+	}
+	return lambda.NewHandler(apigw.Lambda(endpoint)), nil
+}

@@ -1,0 +1,38 @@
+// Package functions is what callers reach: every operation, and every endpoint
+// that serves them.
+package functions
+
+import (
+	"standmeet/functions/account"
+	"standmeet/functions/events"
+	"standmeet/functions/tasks"
+	"standmeet/shared/op"
+)
+
+// Catalog is every operation.
+func Catalog(d Deps) op.Catalog {
+	t := tasks.Deps{DB: d.DB, Receipts: d.Receipts}
+	e := events.Deps{DB: d.DB, Waiter: d.Waiter}
+	a := account.Deps{DB: d.DB, Receipts: d.Receipts}
+	return op.NewCatalog(
+		tasks.Overview(t),
+		tasks.List(t),
+		tasks.Get(t),
+		tasks.Retry(t),
+		tasks.RetryOne(t),
+		tasks.Cancel(t),
+		tasks.CancelOne(t),
+		tasks.Periodic(t),
+		tasks.RunPeriodic(t),
+
+		events.List(e),
+		events.Get(e),
+		events.Requeue(e),
+
+		account.Get(a),
+		account.CreateToken(a),
+		account.ListTokens(a),
+		account.RevokeToken(a),
+		account.SendTestMail(a),
+	)
+}

@@ -1,0 +1,105 @@
+package functions
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"standmeet/functions/account"
+	"standmeet/functions/mcp"
+	"standmeet/shared/auth"
+	"standmeet/shared/op"
+	"standmeet/shared/pg"
+	"standmeet/shared/task"
+	"standmeet/shared/waiter"
+)
+
+// Version of the public interface.
+const Version = "0.2.0"
+
+// Deps is what the functions of a process share. The waiter has
+// task.FinalSource and outbox.FanoutSource.
+type Deps struct {
+	DB       *pg.DB
+	Waiter   *waiter.Waiter
+	Receipts *task.Receipts
+	Auth     *auth.Store
+	Logger   *slog.Logger
+	// MaxWait is as in op.Server.
+	MaxWait time.Duration
+	// HTTPS: people reach the pages by HTTPS alone.
+	HTTPS bool
+	// Frozen: the process may be frozen between two requests, so that nothing may
+	// be left under way when an answer has left.
+	Frozen bool
+}
+
+// The endpoints that serve no single operation.
+const (
+	MCP     = "mcp"     // POST /mcp
+	OpenAPI = "openapi" // GET /openapi.json
+	Pages   = "sign_in" // GET /, /sign-in, POST /sign-in, /sign-out
+	Any     = "catalog" // every operation in one function, and a problem for every other route
+)
+
+// Functions are the endpoints of one process.
+type Functions struct {
+	Catalog op.Catalog
+	deps    Deps
+	server  *op.Server
+}
+
+// New declares every operation.
+func New(d Deps) *Functions {
+	s := &op.Server{Authenticate: d.Auth.Authenticate, Logger: d.Logger, MaxWait: d.MaxWait}
+	if d.Frozen {
+		s.Flush = func(ctx context.Context) {
+			d.DB.Flush(ctx)
+			d.Auth.Flush(ctx)
+		}
+	}
+	return &Functions{Catalog: Catalog(d), deps: d, server: s}
+}
+
+// Endpoint is the function of that name, which is what _HANDLER says: an
+// operation's, or one of the names above.
+func (f *Functions) Endpoint(name string) (http.Handler, error) {
+	switch name {
+	case MCP:
+		return mcp.New(f.Catalog, mcp.Options{Server: f.server, Version: Version}), nil
+	case OpenAPI:
+		doc, err := Document(f.Catalog)
+		return document(doc), err
+	case Pages:
+		return account.Pages(account.Deps{DB: f.deps.DB, Receipts: f.deps.Receipts}, f.server, f.deps.HTTPS), nil
+	case Any:
+		return f.Catalog.Handler(f.server), nil
+	}
+	o := f.Catalog.ByName(name)
+	if o == nil {
+		return nil, fmt.Errorf("functions: there is no function %q", name)
+	}
+	return op.NewCatalog(o).Handler(f.server), nil
+}
+
+// Document is the catalog as OpenAPI.
+func Document(cat op.Catalog) ([]byte, error) {
+	doc, err := cat.OpenAPI(op.Info{
+		Title: "StandMeet", Version: Version,
+		Description: "Every answer states only what is committed. Work that an answer leaves in flight has a receipt, a task id, that GET /v1/tasks/{id} follows.",
+	})
+	if err != nil {
+		return nil, fmt.Errorf("functions: OpenAPI: %w", err)
+	}
+	return doc, nil
+}
+
+func document(doc []byte) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Cache-Control", "public, max-age=300")
+		_, _ = w.Write(doc) // the client is gone if this fails
+	})
+}

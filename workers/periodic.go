@@ -54,11 +54,11 @@ func periodic(db *pg.DB) func(context.Context, *river.Job[task.PeriodicArgs]) er
 func runPeriodic(ctx context.Context, db *pg.DB, name string) (note string, err error) {
 	switch name {
 	case "events.retention":
-		return retain(ctx, "events", func() (int64, error) { return outbox.DeleteOld(ctx, db, keepEvents, retentionBatch) })
+		return retain("events", func() (int64, error) { return outbox.DeleteOld(ctx, db, keepEvents, retentionBatch) })
 	case "tasks.retention":
-		return retain(ctx, "tasks", func() (int64, error) { return task.DeleteOld(ctx, db, keepTasks, retentionBatch) })
+		return retain("tasks", func() (int64, error) { return task.DeleteOld(ctx, db, keepTasks, retentionBatch) })
 	case "idempotency.retention":
-		return retain(ctx, "keys", func() (int64, error) { return op.DeleteOldKeys(ctx, db, keepKeys, retentionBatch) })
+		return retain("keys", func() (int64, error) { return op.DeleteOldKeys(ctx, db, keepKeys, retentionBatch) })
 	case "relay.sweep":
 		waiting, err := outbox.Waiting(ctx, db, sweepAge)
 		if err == nil && waiting > 0 {
@@ -69,13 +69,15 @@ func runPeriodic(ctx context.Context, db *pg.DB, name string) (note string, err 
 	return "", permanent(fmt.Errorf("periodic job %q is not declared", name))
 }
 
-// retain deletes batch after batch until one comes back short.
-func retain(ctx context.Context, what string, batch func() (int64, error)) (string, error) {
+// retain deletes batch after batch until one comes back short or the slice is
+// used up; the next run goes on.
+func retain(what string, batch func() (int64, error)) (string, error) {
+	began := time.Now()
 	var total int64
 	for {
 		n, err := batch()
 		total += n
-		if err != nil || n < retentionBatch || ctx.Err() != nil {
+		if err != nil || n < retentionBatch || time.Since(began) > slice {
 			return fmt.Sprintf("%d %s removed", total, what), err
 		}
 	}

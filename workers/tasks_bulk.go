@@ -5,9 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/riverqueue/river"
 
 	"standmeet/shared/fault"
@@ -18,16 +18,17 @@ import (
 // bulkPage is how many tasks are looked at between progress reports.
 const bulkPage = 200
 
-// bulkResult is what a bulk task leaves to read.
+// bulkResult is what a bulk task leaves to read, and where it goes on after a
+// slice.
 type bulkResult struct {
-	Action  string `json:"action"`
-	Done    int    `json:"done"`    // tasks that were retried or cancelled
-	Skipped int    `json:"skipped"` // tasks that had moved on meanwhile
+	Action  string       `json:"action"`
+	Done    int          `json:"done"`    // tasks that were retried or cancelled
+	Skipped int          `json:"skipped"` // tasks that had moved on meanwhile
+	After   *task.Cursor `json:"after,omitempty"`
 }
 
 // bulk retries or cancels every task that matches a filter, newest first, each
-// in a transaction of its own: a run that was cut short goes on with those that
-// still match.
+// in a transaction of its own.
 func bulk(db *pg.DB) func(context.Context, *river.Job[task.BulkArgs]) error {
 	return func(ctx context.Context, job *river.Job[task.BulkArgs]) error {
 		var b task.Bulk
@@ -42,42 +43,57 @@ func bulk(db *pg.DB) func(context.Context, *river.Job[task.BulkArgs]) error {
 			}
 			filter.Since = since
 		}
-		owner, result := job.Args.OwnerID, bulkResult{Action: b.Action}
-		// itself and everything younger is left out
-		after := &task.Cursor{Event: job.Args.EventID}
-		for after != nil {
-			items, next, total, err := task.List(ctx, db, owner, filter, after, bulkPage)
+		// the task itself and everything younger is left out
+		result := bulkResult{Action: b.Action, After: &task.Cursor{Event: job.Args.EventID}}
+		if err := task.ReadResult(ctx, db, job.ID, &result); err != nil {
+			return err
+		}
+		began := time.Now()
+		for result.After != nil {
+			if time.Since(began) > slice {
+				return river.JobSnooze(0)
+			}
+			items, next, total, err := task.List(ctx, db, job.Args.OwnerID, filter, result.After, bulkPage)
 			if err != nil {
 				return err
 			}
 			for _, t := range items {
-				id, err := task.ParseID(t.ID)
+				done, err := act(ctx, db, job.Args.OwnerID, b.Action, t.ID)
 				if err != nil {
 					return err
 				}
-				err = db.InTx(ctx, func(tx *pg.Tx) error {
-					if b.Action == "cancel" {
-						_, err := task.Cancel(ctx, tx, owner, id)
-						return err
-					}
-					return task.Retry(ctx, tx, owner, id)
-				})
-				var f *fault.Fault
-				switch {
-				case err == nil:
+				if done {
 					result.Done++
-				case errors.As(err, &f) && (f.Status() == http.StatusConflict || f.Status() == http.StatusNotFound):
+				} else {
 					result.Skipped++
-				default:
-					return err
 				}
 			}
+			result.After = next
 			handled := result.Done + result.Skipped
-			if err := task.Report(ctx, db, job.ID, task.Progress{Done: handled, Total: max(total, handled)}); err != nil {
+			if err := task.Report(ctx, db, job.ID, task.Progress{Done: handled, Total: max(total, handled)}, result); err != nil {
 				return err
 			}
-			after = next
 		}
 		return complete(ctx, db, job.JobRow, result)
 	}
+}
+
+// act reports false for a task that has moved on since it was listed.
+func act(ctx context.Context, db *pg.DB, owner uuid.UUID, action, name string) (done bool, err error) {
+	id, err := task.ParseID(name)
+	if err != nil {
+		return false, err
+	}
+	err = db.InTx(ctx, func(tx *pg.Tx) error {
+		if action == "cancel" {
+			_, err := task.Cancel(ctx, tx, owner, id)
+			return err
+		}
+		return task.Retry(ctx, tx, owner, id)
+	})
+	var f *fault.Fault
+	if errors.As(err, &f) && (f.Kind == fault.Conflict || f.Kind == fault.NotFoundKind) {
+		return false, nil
+	}
+	return err == nil, err
 }

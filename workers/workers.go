@@ -23,9 +23,12 @@ const (
 	// them. Together they stay within 20 s.
 	softStop = 15 * time.Second
 	hardStop = 4 * time.Second
-	// rescueAfter plus River's 30 s between looks is within the minute that a
-	// killed worker's jobs may take to run again.
-	rescueAfter = 25 * time.Second
+	// River looks every 30 s for jobs that have been running for longer than
+	// rescueAfter and than their kind's timeout, and schedules them within 5 s:
+	// a killed worker's jobs run again within a minute.
+	rescueAfter = 20 * time.Second
+	// slice is how long a job of unbounded length works in one attempt.
+	slice = 10 * time.Second
 	// indexLanes is how many batches of notes are indexed at a time: while one
 	// commits, the next is analysed.
 	indexLanes = 2
@@ -36,9 +39,8 @@ type Options struct {
 	Logger *slog.Logger
 	// Mail sends mails; nil refuses them for good.
 	Mail Mailer
-	// Slow is the River client's poll, for tests; 0 is 100 ms for the index queue
-	// and 500 ms for the others.
-	Poll time.Duration
+	// register replaces the kinds, in tests
+	register func(*river.Workers, *env)
 }
 
 // Workers runs jobs. It needs two pools: what River itself writes may be lost in
@@ -53,11 +55,8 @@ type Workers struct {
 }
 
 // queues are the worker limits of a process.
-func queues(poll time.Duration) map[string]river.QueueConfig {
-	fast, slow := 100*time.Millisecond, 500*time.Millisecond
-	if poll > 0 {
-		fast, slow = poll, poll
-	}
+func queues() map[string]river.QueueConfig {
+	const fast, slow = 100 * time.Millisecond, 500 * time.Millisecond
 	return map[string]river.QueueConfig{
 		// index jobs only wait for the batch that they are in
 		task.QueueIndex:       {MaxWorkers: 400, FetchCooldown: time.Millisecond, FetchPollInterval: fast},
@@ -91,16 +90,20 @@ func New(effects, jobs *pg.DB, o Options) (*Workers, error) {
 	}
 	w := &Workers{effects: effects, jobs: jobs, index: newIndexer(effects, o.Logger), log: o.Logger}
 	registry := river.NewWorkers()
-	e := &env{db: effects, log: o.Logger}
-	river.AddWorker(registry, newWorker(e, task.CorpusIndex, quick, w.index.work))
-	river.AddWorker(registry, newWorker(e, task.MailTest, patient, mailTest(effects, o.Mail)))
-	river.AddWorker(registry, newWorker(e, task.TasksBulk, quick, bulk(effects)))
-	river.AddWorker(registry, newWorker(e, task.PeriodicRun, quick, periodic(effects)))
+	if o.register == nil {
+		o.register = func(registry *river.Workers, e *env) {
+			river.AddWorker(registry, newWorker(e, task.CorpusIndex, quick, w.index.work))
+			river.AddWorker(registry, newWorker(e, task.MailTest, patient, mailTest(effects, o.Mail)))
+			river.AddWorker(registry, newWorker(e, task.TasksBulk, quick, bulk(effects)))
+			river.AddWorker(registry, newWorker(e, task.PeriodicRun, quick, periodic(effects)))
+		}
+	}
+	o.register(registry, &env{db: effects, log: o.Logger})
 	client, err := river.NewClient(riverpgxv5.New(jobs.Pool()), &river.Config{
-		Queues:               queues(o.Poll),
+		Queues:               queues(),
 		Workers:              registry,
 		Logger:               o.Logger,
-		JobTimeout:           rescueAfter - 5*time.Second,
+		JobTimeout:           15 * time.Second,
 		RescueStuckJobsAfter: rescueAfter,
 		SoftStopTimeout:      softStop,
 		PeriodicJobs:         schedules(),

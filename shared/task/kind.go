@@ -32,7 +32,9 @@ type Kind struct {
 	Queue string
 	// MaxAttempts is how often it is tried before it is discarded.
 	MaxAttempts int
-	// Timeout bounds one attempt.
+	// Timeout bounds one attempt. It also is how long the job of a killed worker
+	// stays lost: it runs again up to 35 s after it. Work that takes longer goes
+	// on in slices.
 	Timeout time.Duration
 	// Transactional kinds do all they do in the transaction that completes the
 	// task, so they can be cancelled at any time before. The others say that
@@ -44,10 +46,10 @@ type Kind struct {
 // Kinds lists every declared kind, ordered by name.
 func Kinds() []Kind {
 	return []Kind{
-		{Name: CorpusIndex, Title: "Index a note", Queue: QueueIndex, MaxAttempts: 12, Timeout: 30 * time.Second, Transactional: true},
-		{Name: MailTest, Title: "Send a test mail", Queue: QueueNotify, MaxAttempts: 8, Timeout: time.Minute},
-		{Name: PeriodicRun, Title: "Run a periodic job now", Queue: QueueMaintenance, MaxAttempts: 3, Timeout: 5 * time.Minute},
-		{Name: TasksBulk, Title: "Retry or cancel many tasks", Queue: QueueMaintenance, MaxAttempts: 8, Timeout: 10 * time.Minute},
+		{Name: CorpusIndex, Title: "Index a note", Queue: QueueIndex, MaxAttempts: 12, Timeout: 15 * time.Second, Transactional: true},
+		{Name: MailTest, Title: "Send a test mail", Queue: QueueNotify, MaxAttempts: 8, Timeout: 40 * time.Second},
+		{Name: PeriodicRun, Title: "Run a periodic job now", Queue: QueueMaintenance, MaxAttempts: 3, Timeout: 20 * time.Second},
+		{Name: TasksBulk, Title: "Retry or cancel many tasks", Queue: QueueMaintenance, MaxAttempts: 8, Timeout: 20 * time.Second},
 	}
 }
 

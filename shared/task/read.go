@@ -88,6 +88,9 @@ const stateSQL = `CASE
 	WHEN j.state = 'retryable' OR (j.state IN ('available', 'scheduled') AND cardinality(j.errors) > 0) THEN 'retryable'
 	ELSE 'pending' END`
 
+// River records the last failure of a job a little after the task row does.
+const errorsSQL = `CASE WHEN t.state NOT IN ('pending', 'running') AND t.errors IS NOT NULL THEN t.errors ELSE coalesce(to_jsonb(j.errors), t.errors) END`
+
 // rowsSQL lists an owner's tasks, newest first: those that exist, and those
 // that events still in the queue will become. $1 owner, $2 kind, $3 state,
 // $4 subject, $5 smallest and $6, $7 largest id, $8 limit, $9 and $10 the
@@ -97,7 +100,7 @@ const rowsSQL = `
 		greatest(t.attempts, coalesce(j.attempt, 0)) AS attempts, coalesce(j.max_attempts, 0) AS max_attempts,
 		CASE WHEN t.state IN ('pending', 'running') AND j.state IN ('retryable', 'scheduled', 'available') AND cardinality(j.errors) > 0 THEN j.scheduled_at END AS next_at,
 		t.cancel_requested_at IS NOT NULL AND t.state IN ('pending', 'running') AS cancel_requested,
-		coalesce(to_jsonb(j.errors), t.errors) AS errors, t.progress,
+		` + errorsSQL + ` AS errors, t.progress,
 		t.fanned_at, coalesce(t.started_at, j.attempted_at) AS started_at, t.finished_at
 	FROM tasks t LEFT JOIN river_job j ON j.id = t.job_id
 	WHERE t.owner_id = $1 AND ($2 = '' OR t.subscriber = $2) AND ($3 = '' OR ` + stateSQL + ` = $3)
@@ -169,10 +172,8 @@ func fill(d *Detail, id ID, failures, progress []byte) error {
 	d.ID, d.Kind = id.String(), id.Subscriber
 	d.Title = d.Kind
 	if k, ok := LookupKind(d.Kind); ok {
-		d.Title = k.Title
-		if d.MaxAttempts == 0 {
-			d.MaxAttempts = k.MaxAttempts
-		}
+		// River's own limit is higher: see SpareAttempts
+		d.Title, d.MaxAttempts = k.Title, k.MaxAttempts
 	}
 	d.Sentence = Say(d.Kind, d.State)
 	d.Timeline.Committed = time.UnixMilli(committedMS(id.Event)).UTC()
@@ -220,7 +221,7 @@ func Get(ctx context.Context, q pg.Querier, owner uuid.UUID, id ID) (Detail, err
 			greatest(t.attempts, j.attempt, 0), coalesce(j.max_attempts, 0),
 			CASE WHEN t.state IN ('pending', 'running') AND j.state IN ('retryable', 'scheduled', 'available') AND cardinality(j.errors) > 0 THEN j.scheduled_at END,
 			coalesce(t.cancel_requested_at IS NOT NULL AND t.state IN ('pending', 'running'), false),
-			coalesce(to_jsonb(j.errors), t.errors), t.progress,
+			`+errorsSQL+`, t.progress,
 			t.fanned_at, coalesce(t.started_at, j.attempted_at), t.finished_at,
 			-- a job's number is not told before its row can no longer be lost in a crash
 			CASE WHEN t.fanned_at < clock_timestamp() - interval '1 second' OR t.state NOT IN ('pending', 'running') THEN coalesce(t.job_id::text, '') ELSE '' END,

@@ -88,16 +88,36 @@ type Progress struct {
 	Note  string `json:"note,omitempty"`
 }
 
-// Report stores a running job's progress.
-func Report(ctx context.Context, db *pg.DB, job int64, p Progress) error {
+// Report stores how far a running job has come, and what it has to read so far
+// (nil: nothing new).
+func Report(ctx context.Context, db *pg.DB, job int64, p Progress, result any) error {
 	return db.InTx(ctx, func(tx *pg.Tx) error {
 		body, err := json.Marshal(p)
 		if err != nil {
 			return err
 		}
+		if result != nil {
+			if err := Result(ctx, tx, job, result); err != nil {
+				return err
+			}
+		}
 		_, err = tx.Exec(ctx, `UPDATE tasks SET progress = $2 WHERE job_id = $1 AND state IN ('pending', 'running')`, job, body)
 		return err
 	})
+}
+
+// ReadResult reads what an earlier attempt of a job left; nothing leaves result
+// as it is.
+func ReadResult(ctx context.Context, db *pg.DB, job int64, result any) error {
+	var body []byte
+	err := db.QueryRow(ctx, `SELECT result FROM tasks WHERE job_id = $1 AND result IS NOT NULL LIMIT 1`, job).Scan(&body)
+	if pg.IsNoRows(err) {
+		return nil
+	}
+	if err != nil {
+		return pg.Fault(err)
+	}
+	return json.Unmarshal(body, result)
 }
 
 // Made is a task about to be written by the relay.

@@ -1,0 +1,346 @@
+-- extensions
+btree_gin
+pg_trgm
+
+-- columns
+event_queue.event_id uuid not null
+event_queue.attempts smallint not null default 0
+event_queue.due_at timestamp with time zone not null default clock_timestamp()
+event_queue.last_error text
+event_queue.poisoned_at timestamp with time zone
+events.id uuid not null
+events.type text not null
+events.owner_id uuid not null
+events.subject text not null
+events.data jsonb not null
+events.trace text
+events.occurred_at timestamp with time zone not null default clock_timestamp()
+idempotency_keys.owner_id uuid not null
+idempotency_keys.scope text not null
+idempotency_keys.key text not null
+idempotency_keys.fingerprint bytea not null
+idempotency_keys.committed json
+idempotency_keys.created_at timestamp with time zone not null default now()
+note_search.note_id uuid not null
+note_search.owner_id uuid not null
+note_search.version bigint not null
+note_search.deleted boolean not null default false
+note_search.lang text not null default ''::text
+note_search.turn bigint not null
+note_search.words tsvector not null default ''::tsvector
+note_search.head tsvector not null default ''::tsvector
+note_search.keys text[] not null default '{}'::text[]
+note_search.links text[] not null default '{}'::text[]
+note_search.plain text not null default ''::text
+notes.id uuid not null
+notes.owner_id uuid not null
+notes.genre text not null
+notes.title text
+notes.title_key text
+notes.slug text
+notes.path text
+notes.parent_id uuid
+notes.body text not null
+notes.tags text[] not null default '{}'::text[]
+notes.tag_keys text[] not null default '{}'::text[]
+notes.aliases text[] not null default '{}'::text[]
+notes.visibility text not null default 'private'::text
+notes.show_as_source boolean not null default false
+notes.source text
+notes.promoted_from uuid
+notes.promoted_to uuid
+notes.version bigint not null default 1
+notes.created_at timestamp with time zone not null default now()
+notes.updated_at timestamp with time zone not null default now()
+notes.deleted_at timestamp with time zone
+notes.deleted_with uuid
+owners.id uuid not null
+owners.handle text not null
+owners.name text not null default ''::text
+owners.email text not null
+owners.created_at timestamp with time zone not null default now()
+periodic_runs.name text not null
+periodic_runs.started_at timestamp with time zone not null
+periodic_runs.finished_at timestamp with time zone
+periodic_runs.error text
+periodic_runs.note text
+river_job.id bigint not null default nextval('river_job_id_seq'::regclass)
+river_job.state river_job_state not null default 'available'::river_job_state
+river_job.attempt smallint not null default 0
+river_job.max_attempts smallint not null default 25
+river_job.attempted_at timestamp with time zone
+river_job.created_at timestamp with time zone not null default now()
+river_job.finalized_at timestamp with time zone
+river_job.scheduled_at timestamp with time zone not null default now()
+river_job.priority smallint not null default 1
+river_job.args jsonb not null
+river_job.attempted_by text[]
+river_job.errors jsonb[]
+river_job.kind text not null
+river_job.metadata jsonb not null default '{}'::jsonb
+river_job.queue text not null default 'default'::text
+river_job.tags character varying(255)[] not null default '{}'::character varying[]
+river_job.unique_key bytea
+river_job.unique_states bit(8)
+river_leader.elected_at timestamp with time zone not null
+river_leader.expires_at timestamp with time zone not null
+river_leader.leader_id text not null
+river_leader.name text not null default 'default'::text
+river_migration.line text not null
+river_migration.version bigint not null
+river_migration.created_at timestamp with time zone not null default now()
+river_notification.id bigint not null default nextval('river_notification_id_seq'::regclass)
+river_notification.created_at timestamp with time zone not null default now()
+river_notification.payload text not null
+river_notification.topic text not null
+river_queue.name text not null
+river_queue.created_at timestamp with time zone not null default now()
+river_queue.metadata jsonb not null default '{}'::jsonb
+river_queue.paused_at timestamp with time zone
+river_queue.updated_at timestamp with time zone not null default CURRENT_TIMESTAMP
+search_terms.owner_id uuid not null
+search_terms.term text not null
+sessions.id_hash bytea not null
+sessions.owner_id uuid not null
+sessions.created_at timestamp with time zone not null default now()
+sessions.expires_at timestamp with time zone not null
+sign_in_links.token_hash bytea not null
+sign_in_links.owner_id uuid not null
+sign_in_links.created_at timestamp with time zone not null default now()
+sign_in_links.expires_at timestamp with time zone not null
+sign_in_links.used_at timestamp with time zone
+tasks.event_id uuid not null
+tasks.subscriber text not null
+tasks.owner_id uuid not null
+tasks.subject text not null
+tasks.state text not null default 'pending'::text
+tasks.job_id bigint
+tasks.fanned_at timestamp with time zone not null default clock_timestamp()
+tasks.started_at timestamp with time zone
+tasks.finished_at timestamp with time zone
+tasks.attempts smallint not null default 0
+tasks.errors jsonb
+tasks.cancel_requested_at timestamp with time zone
+tasks.progress jsonb
+tasks.result jsonb
+tokens.id uuid not null
+tokens.owner_id uuid not null
+tokens.name text not null
+tokens.token_hash bytea not null
+tokens.scopes text[] not null
+tokens.created_at timestamp with time zone not null default now()
+tokens.expires_at timestamp with time zone
+tokens.last_used_at timestamp with time zone
+tokens.revoked_at timestamp with time zone
+
+-- indexes
+CREATE INDEX events_owner_idx ON public.events USING btree (owner_id, id DESC)
+CREATE INDEX events_subject_idx ON public.events USING btree (subject, id DESC)
+CREATE INDEX idempotency_keys_created_idx ON public.idempotency_keys USING btree (created_at)
+CREATE INDEX note_search_find_idx ON public.note_search USING gin (owner_id, words, head, keys, links)
+CREATE INDEX notes_owner_updated_idx ON public.notes USING btree (owner_id, updated_at DESC, id DESC)
+CREATE INDEX notes_parent_idx ON public.notes USING btree (parent_id) WHERE (parent_id IS NOT NULL)
+CREATE INDEX notes_trash_idx ON public.notes USING btree (owner_id, deleted_at DESC, id DESC) WHERE (deleted_at IS NOT NULL)
+CREATE INDEX river_job_args_index ON public.river_job USING gin (args)
+CREATE INDEX river_job_kind ON public.river_job USING btree (kind)
+CREATE INDEX river_job_metadata_index ON public.river_job USING gin (metadata)
+CREATE INDEX river_job_prioritized_fetching_index ON public.river_job USING btree (state, queue, priority, scheduled_at, id)
+CREATE INDEX river_job_state_and_finalized_at_index ON public.river_job USING btree (state, finalized_at) WHERE (finalized_at IS NOT NULL)
+CREATE INDEX river_notification_created_at_idx ON public.river_notification USING btree (created_at)
+CREATE INDEX river_notification_topic_id_idx ON public.river_notification USING btree (topic, id)
+CREATE INDEX search_terms_like_idx ON public.search_terms USING gin (owner_id, term gin_trgm_ops)
+CREATE INDEX tasks_failed_idx ON public.tasks USING btree (owner_id, finished_at) WHERE (state = 'discarded'::text)
+CREATE INDEX tasks_job_idx ON public.tasks USING btree (job_id) WHERE (job_id IS NOT NULL)
+CREATE INDEX tasks_owner_idx ON public.tasks USING btree (owner_id, event_id DESC)
+CREATE INDEX tokens_owner_idx ON public.tokens USING btree (owner_id, created_at DESC)
+CREATE UNIQUE INDEX event_queue_pkey ON public.event_queue USING btree (event_id)
+CREATE UNIQUE INDEX events_pkey ON public.events USING btree (id)
+CREATE UNIQUE INDEX idempotency_keys_pkey ON public.idempotency_keys USING btree (owner_id, scope, key)
+CREATE UNIQUE INDEX note_search_pkey ON public.note_search USING btree (note_id)
+CREATE UNIQUE INDEX notes_path_key ON public.notes USING btree (owner_id, genre, path) WHERE ((deleted_at IS NULL) AND (genre <> 'raw'::text))
+CREATE UNIQUE INDEX notes_pkey ON public.notes USING btree (id)
+CREATE UNIQUE INDEX notes_sibling_title_key ON public.notes USING btree (owner_id, genre, COALESCE(parent_id, '00000000-0000-0000-0000-000000000000'::uuid), title_key) WHERE ((deleted_at IS NULL) AND (genre <> 'raw'::text))
+CREATE UNIQUE INDEX owners_handle_key ON public.owners USING btree (handle)
+CREATE UNIQUE INDEX owners_pkey ON public.owners USING btree (id)
+CREATE UNIQUE INDEX periodic_runs_pkey ON public.periodic_runs USING btree (name)
+CREATE UNIQUE INDEX river_job_pkey ON public.river_job USING btree (id)
+CREATE UNIQUE INDEX river_job_unique_idx ON public.river_job USING btree (unique_key) WHERE ((unique_key IS NOT NULL) AND (unique_states IS NOT NULL) AND river_job_state_in_bitmask(unique_states, state))
+CREATE UNIQUE INDEX river_leader_pkey ON public.river_leader USING btree (name)
+CREATE UNIQUE INDEX river_migration_pkey1 ON public.river_migration USING btree (line, version)
+CREATE UNIQUE INDEX river_notification_pkey ON public.river_notification USING btree (id)
+CREATE UNIQUE INDEX river_queue_pkey ON public.river_queue USING btree (name)
+CREATE UNIQUE INDEX search_terms_pkey ON public.search_terms USING btree (owner_id, term)
+CREATE UNIQUE INDEX sessions_pkey ON public.sessions USING btree (id_hash)
+CREATE UNIQUE INDEX sign_in_links_pkey ON public.sign_in_links USING btree (token_hash)
+CREATE UNIQUE INDEX tasks_pkey ON public.tasks USING btree (event_id, subscriber)
+CREATE UNIQUE INDEX tokens_hash_key ON public.tokens USING btree (token_hash)
+CREATE UNIQUE INDEX tokens_pkey ON public.tokens USING btree (id)
+
+-- constraints
+event_queue event_queue_pkey: PRIMARY KEY (event_id)
+events events_pkey: PRIMARY KEY (id)
+idempotency_keys idempotency_keys_pkey: PRIMARY KEY (owner_id, scope, key)
+note_search note_search_pkey: PRIMARY KEY (note_id)
+notes notes_genre_known: CHECK ((genre = ANY (ARRAY['raw'::text, 'wiki'::text, 'output'::text])))
+notes notes_parent_id_fkey: FOREIGN KEY (parent_id) REFERENCES notes(id)
+notes notes_pkey: PRIMARY KEY (id)
+notes notes_place_complete: CHECK (((genre = 'raw'::text) OR ((title IS NOT NULL) AND (title_key IS NOT NULL) AND (slug IS NOT NULL) AND (path IS NOT NULL))))
+notes notes_promoted_from_fkey: FOREIGN KEY (promoted_from) REFERENCES notes(id)
+notes notes_promoted_to_fkey: FOREIGN KEY (promoted_to) REFERENCES notes(id)
+notes notes_raw_has_no_place: CHECK (((genre <> 'raw'::text) OR ((parent_id IS NULL) AND (slug IS NULL) AND (path IS NULL))))
+notes notes_visibility_known: CHECK ((visibility = ANY (ARRAY['private'::text, 'coded'::text, 'public'::text])))
+owners owners_handle_format: CHECK ((handle ~ '^[a-z0-9][a-z0-9-]{0,62}$'::text))
+owners owners_pkey: PRIMARY KEY (id)
+periodic_runs periodic_runs_pkey: PRIMARY KEY (name)
+river_job finalized_or_finalized_at_null: CHECK ((((finalized_at IS NULL) AND (state <> ALL (ARRAY['cancelled'::river_job_state, 'completed'::river_job_state, 'discarded'::river_job_state]))) OR ((finalized_at IS NOT NULL) AND (state = ANY (ARRAY['cancelled'::river_job_state, 'completed'::river_job_state, 'discarded'::river_job_state])))))
+river_job kind_length: CHECK (((char_length(kind) > 0) AND (char_length(kind) < 128)))
+river_job max_attempts_is_positive: CHECK ((max_attempts > 0))
+river_job priority_in_range: CHECK (((priority >= 1) AND (priority <= 4)))
+river_job queue_length: CHECK (((char_length(queue) > 0) AND (char_length(queue) < 128)))
+river_job river_job_pkey: PRIMARY KEY (id)
+river_leader leader_id_length: CHECK (((char_length(leader_id) > 0) AND (char_length(leader_id) < 128)))
+river_leader name_length: CHECK ((name = 'default'::text))
+river_leader river_leader_pkey: PRIMARY KEY (name)
+river_migration line_length: CHECK (((char_length(line) > 0) AND (char_length(line) < 128)))
+river_migration river_migration_pkey1: PRIMARY KEY (line, version)
+river_migration version_gte_1: CHECK ((version >= 1))
+river_notification river_notification_pkey: PRIMARY KEY (id)
+river_notification topic_length: CHECK (((length(topic) > 0) AND (length(topic) < 128)))
+river_queue river_queue_pkey: PRIMARY KEY (name)
+search_terms search_terms_pkey: PRIMARY KEY (owner_id, term)
+sessions sessions_owner_id_fkey: FOREIGN KEY (owner_id) REFERENCES owners(id)
+sessions sessions_pkey: PRIMARY KEY (id_hash)
+sign_in_links sign_in_links_owner_id_fkey: FOREIGN KEY (owner_id) REFERENCES owners(id)
+sign_in_links sign_in_links_pkey: PRIMARY KEY (token_hash)
+tasks tasks_pkey: PRIMARY KEY (event_id, subscriber)
+tasks tasks_state_known: CHECK ((state = ANY (ARRAY['pending'::text, 'running'::text, 'completed'::text, 'discarded'::text, 'cancelled'::text])))
+tokens tokens_owner_id_fkey: FOREIGN KEY (owner_id) REFERENCES owners(id)
+tokens tokens_pkey: PRIMARY KEY (id)
+
+-- settings
+event_queue: autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=1000, autovacuum_vacuum_cost_delay=0
+
+-- triggers
+CREATE TRIGGER notes_changed AFTER UPDATE ON public.notes FOR EACH ROW WHEN ((old.version IS DISTINCT FROM new.version)) EXECUTE FUNCTION notes_changed()
+CREATE TRIGGER notes_created_or_erased AFTER INSERT OR DELETE ON public.notes FOR EACH ROW EXECUTE FUNCTION notes_changed()
+CREATE TRIGGER notes_touch BEFORE UPDATE ON public.notes FOR EACH ROW WHEN (((((((((((((old.genre IS DISTINCT FROM new.genre) OR (old.title IS DISTINCT FROM new.title)) OR (old.path IS DISTINCT FROM new.path)) OR (old.parent_id IS DISTINCT FROM new.parent_id)) OR (old.body IS DISTINCT FROM new.body)) OR (old.tags IS DISTINCT FROM new.tags)) OR (old.aliases IS DISTINCT FROM new.aliases)) OR (old.visibility IS DISTINCT FROM new.visibility)) OR (old.show_as_source IS DISTINCT FROM new.show_as_source)) OR (old.source IS DISTINCT FROM new.source)) OR (old.promoted_to IS DISTINCT FROM new.promoted_to)) OR (old.deleted_at IS DISTINCT FROM new.deleted_at))) EXECUTE FUNCTION notes_touch()
+CREATE TRIGGER tasks_follow_job AFTER UPDATE OF state ON public.river_job FOR EACH ROW WHEN (((new.state = ANY (ARRAY['completed'::river_job_state, 'discarded'::river_job_state, 'cancelled'::river_job_state])) AND (old.state IS DISTINCT FROM new.state))) EXECUTE FUNCTION tasks_follow_job()
+CREATE TRIGGER tasks_follow_job_deletion AFTER DELETE ON public.river_job FOR EACH ROW WHEN ((old.state <> ALL (ARRAY['completed'::river_job_state, 'discarded'::river_job_state, 'cancelled'::river_job_state]))) EXECUTE FUNCTION tasks_follow_job_deletion()
+
+-- functions
+CREATE OR REPLACE FUNCTION public.notes_changed()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+DECLARE
+    n notes := coalesce(NEW, OLD);
+BEGIN
+    PERFORM record_event('corpus.note.changed', n.owner_id, n.id::text, jsonb_build_object(
+        'note_id', n.id,
+        'genre', n.genre,
+        'version', n.version,
+        'visibility', n.visibility,
+        'was_visibility', CASE WHEN TG_OP = 'INSERT' THEN NULL ELSE OLD.visibility END,
+        'change', CASE
+            WHEN TG_OP = 'INSERT' THEN 'created'
+            WHEN TG_OP = 'DELETE' THEN 'erased'
+            WHEN OLD.deleted_at IS NULL AND NEW.deleted_at IS NOT NULL THEN 'deleted'
+            WHEN OLD.deleted_at IS NOT NULL AND NEW.deleted_at IS NULL THEN 'restored'
+            ELSE 'updated'
+        END));
+    RETURN NULL;
+END
+$function$
+
+CREATE OR REPLACE FUNCTION public.notes_touch()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    NEW.version := OLD.version + 1;
+    NEW.updated_at := clock_timestamp();
+    RETURN NEW;
+END
+$function$
+
+CREATE OR REPLACE FUNCTION public.record_event(type text, owner_id uuid, subject text, data jsonb)
+ RETURNS uuid
+ LANGUAGE plpgsql
+AS $function$
+DECLARE
+    event_id uuid := nullif(current_setting('standmeet.event_id', true), '')::uuid;
+BEGIN
+    IF event_id IS NULL THEN
+        event_id := uuid_v7();
+    ELSE
+        PERFORM set_config('standmeet.event_id', '', true);
+    END IF;
+    INSERT INTO events (id, type, owner_id, subject, data, trace)
+    VALUES (event_id, type, owner_id, subject, data, nullif(current_setting('standmeet.trace', true), ''));
+    INSERT INTO event_queue (event_id) VALUES (event_id);
+    RETURN event_id;
+END
+$function$
+
+CREATE OR REPLACE FUNCTION public.river_job_state_in_bitmask(bitmask bit, state river_job_state)
+ RETURNS boolean
+ LANGUAGE sql
+ IMMUTABLE
+AS $function$
+    SELECT CASE state
+        WHEN 'available' THEN get_bit(bitmask, 7)
+        WHEN 'cancelled' THEN get_bit(bitmask, 6)
+        WHEN 'completed' THEN get_bit(bitmask, 5)
+        WHEN 'discarded' THEN get_bit(bitmask, 4)
+        WHEN 'pending'   THEN get_bit(bitmask, 3)
+        WHEN 'retryable' THEN get_bit(bitmask, 2)
+        WHEN 'running'   THEN get_bit(bitmask, 1)
+        WHEN 'scheduled' THEN get_bit(bitmask, 0)
+        ELSE 0
+    END = 1;
+$function$
+
+CREATE OR REPLACE FUNCTION public.tasks_follow_job()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    UPDATE tasks
+    SET state = NEW.state::text,
+        finished_at = clock_timestamp(),
+        started_at = coalesce(started_at, NEW.attempted_at),
+        attempts = NEW.attempt,
+        errors = coalesce(to_jsonb(NEW.errors), errors)
+    WHERE job_id = NEW.id AND state IN ('pending', 'running');
+    RETURN NULL;
+END
+$function$
+
+CREATE OR REPLACE FUNCTION public.tasks_follow_job_deletion()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    UPDATE tasks
+    SET state = 'cancelled',
+        finished_at = clock_timestamp(),
+        attempts = OLD.attempt,
+        errors = coalesce(to_jsonb(OLD.errors), errors)
+    WHERE job_id = OLD.id AND state IN ('pending', 'running');
+    RETURN NULL;
+END
+$function$
+
+CREATE OR REPLACE FUNCTION public.uuid_v7()
+ RETURNS uuid
+ LANGUAGE sql
+AS $function$
+    SELECT encode(
+        set_bit(set_bit(
+            overlay(uuid_send(gen_random_uuid())
+                    PLACING substring(int8send((extract(epoch FROM clock_timestamp()) * 1000)::bigint) FROM 3)
+                    FROM 1 FOR 6),
+            52, 1), 53, 1), 'hex')::uuid
+$function$
+
+

@@ -24,6 +24,9 @@ import (
 type Config struct {
 	// Port is PORT, the gateway's TCP port [8080]; 0 takes a free one.
 	Port int
+	// BindAddress is BIND_ADDRESS, the IP address that the gateway listens on
+	// [127.0.0.1]; 0.0.0.0 opens it to other machines.
+	BindAddress netip.Addr
 	// PublicURL is PUBLIC_URL, the address that people reach the gateway by,
 	// without a final slash [empty: the gateway's own].
 	PublicURL string
@@ -57,6 +60,20 @@ type Config struct {
 // Parts says which parts of the system one process runs.
 type Parts struct{ Gateway, Relay, Workers bool }
 
+// String is a comma list, as PARTS takes it.
+func (p Parts) String() string {
+	var names []string
+	for _, part := range []struct {
+		name string
+		on   bool
+	}{{"gateway", p.Gateway}, {"relay", p.Relay}, {"workers", p.Workers}} {
+		if part.on {
+			names = append(names, part.name)
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
 // Egress lists the private destinations that outgoing requests may reach.
 type Egress struct {
 	Hosts    []string // lower case, without a port
@@ -75,6 +92,7 @@ func Load(lookup func(string) (string, bool)) (Config, error) {
 	r := reader{lookup: lookup}
 	c := Config{
 		Port:          r.integer("PORT", 8080, 0, 65535),
+		BindAddress:   r.ip("BIND_ADDRESS", netip.AddrFrom4([4]byte{127, 0, 0, 1})),
 		DatabaseURL:   r.database("DATABASE_URL"),
 		SMTPURL:       r.address("SMTP_URL", "smtp", "smtps"),
 		MailFrom:      r.mail("MAIL_FROM", "standmeet@localhost"),
@@ -152,6 +170,18 @@ func (r *reader) address(name string, schemes ...string) *url.URL {
 		return nil
 	}
 	return u
+}
+
+func (r *reader) ip(name string, unset netip.Addr) netip.Addr {
+	value := r.get(name)
+	if value == "" {
+		return unset
+	}
+	a, err := netip.ParseAddr(value)
+	if err != nil {
+		r.fail(name, "must be an IP address, not %q", value)
+	}
+	return a
 }
 
 func (r *reader) database(name string) string {

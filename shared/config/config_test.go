@@ -19,7 +19,7 @@ func TestDefaults(t *testing.T) {
 	} {
 		c, err := load(env)
 		want := Config{
-			Port: 8080, MailFrom: "standmeet@localhost", SourceBaseURL: map[string]string{},
+			Port: 8080, BindAddress: netip.MustParseAddr("127.0.0.1"), MailFrom: "standmeet@localhost", SourceBaseURL: map[string]string{},
 			Parts: Parts{true, true, true},
 		}
 		if err != nil || !reflect.DeepEqual(c, want) {
@@ -30,7 +30,7 @@ func TestDefaults(t *testing.T) {
 
 func TestEverything(t *testing.T) {
 	c, err := load(map[string]string{
-		"PORT": "0", "PUBLIC_URL": "https://me.example.test/", "DATABASE_URL": "postgres://u:p@db:5432/x?sslmode=disable",
+		"PORT": "0", "BIND_ADDRESS": "::", "PUBLIC_URL": "https://me.example.test/", "DATABASE_URL": "postgres://u:p@db:5432/x?sslmode=disable",
 		"SMTP_URL": "smtps://u:p@mail.test:465", "MAIL_FROM": "hello@example.test", "S3_ENDPOINT": "http://s3:9000",
 		"EGRESS_ALLOW": "10.1.2.3/8, Receiver.test,::1", "SOURCE_BASE_URL_LEVER": "http://127.0.0.1:9/lever/",
 		"WAIT_MAX_MS": "500", "LOG_LEVEL": "WARN", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://otel:4318", "PARTS": "relay, workers",
@@ -43,7 +43,7 @@ func TestEverything(t *testing.T) {
 	}
 	c.SMTPURL, c.S3Endpoint = nil, nil
 	want := Config{
-		Port: 0, PublicURL: "https://me.example.test", DatabaseURL: "postgres://u:p@db:5432/x?sslmode=disable",
+		Port: 0, BindAddress: netip.IPv6Unspecified(), PublicURL: "https://me.example.test", DatabaseURL: "postgres://u:p@db:5432/x?sslmode=disable",
 		MailFrom: "hello@example.test",
 		Egress: Egress{Hosts: []string{"receiver.test"}, Networks: []netip.Prefix{
 			netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("::1/128")}},
@@ -62,7 +62,7 @@ func TestEverything(t *testing.T) {
 // Every variable at fault is named at once, and no secret is repeated.
 func TestFaults(t *testing.T) {
 	bad := map[string]string{
-		"PORT": "65536", "PUBLIC_URL": "example.test", "DATABASE_URL": "postgres://u:secret@:x/", "SMTP_URL": "http://u:secret@h",
+		"PORT": "65536", "BIND_ADDRESS": "localhost", "PUBLIC_URL": "example.test", "DATABASE_URL": "postgres://u:secret@:x/", "SMTP_URL": "http://u:secret@h",
 		"MAIL_FROM": "Me <a@b.test>", "S3_ENDPOINT": "s3://bucket", "EGRESS_ALLOW": "ok.test,http://secret/", "WAIT_MAX_MS": "30001",
 		"SOURCE_BASE_URL_ASHBY": "ashby", "LOG_LEVEL": "loud", "OTEL_EXPORTER_OTLP_ENDPOINT": ":", "PARTS": "gateway,web", "ENVIRONMENT": "prod",
 	}

@@ -1,0 +1,89 @@
+// Command local runs StandMeet on this machine: the functions behind an API
+// gateway, the relay and the workers, in one process on a PostgreSQL server that
+// it brings along. `local ops` lists the operations instead.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"standmeet/shared/auth"
+	"standmeet/shared/config"
+	"standmeet/shared/email"
+)
+
+func main() {
+	switch command := strings.Join(os.Args[1:], " "); command {
+	case "":
+		os.Exit(run())
+	case "ops":
+		if err := printOps(os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, "standmeet:", err)
+			os.Exit(1)
+		}
+	default:
+		fmt.Fprintf(os.Stderr, "standmeet: there is no command %q; without one it runs, and ops lists the operations\n", command)
+		os.Exit(2)
+	}
+}
+
+func run() int {
+	c, err := config.Load(os.LookupEnv)
+	if err != nil {
+		for line := range strings.SplitSeq(err.Error(), "\n") {
+			fmt.Fprintln(os.Stderr, "standmeet:", line)
+		}
+		return 2
+	}
+	ctx, stop := context.WithCancelCause(context.Background())
+	defer stop(nil)
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	go func() {
+		stop(fmt.Errorf("%s", <-signals))
+		first := time.Now()
+		for range signals {
+			// a group's signal comes twice: to us, and by way of make
+			if time.Since(first) > 500*time.Millisecond {
+				os.Exit(130)
+			}
+		}
+	}()
+	o := Options{
+		Config: c, Dir: filepath.Join("local", ".run"), Out: os.Stdout, Owner: whoAmI(ctx),
+		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: c.LogLevel})),
+	}
+	if err := Run(ctx, o); err != nil && !(ctx.Err() != nil && errors.Is(err, context.Canceled)) {
+		fmt.Fprintln(os.Stderr, "standmeet:", err)
+		return 1
+	}
+	return 0
+}
+
+// whoAmI is the owner of a first run, by what this machine knows of its user.
+func whoAmI(ctx context.Context) auth.Profile {
+	git := func(name string) string {
+		out, err := exec.CommandContext(ctx, "git", "config", "--get", name).Output()
+		if err != nil { // no git, or not told
+			return ""
+		}
+		return strings.TrimSpace(string(out))
+	}
+	p := auth.Profile{Handle: "me", Name: git("user.name"), Email: git("user.email")}
+	if p.Name == "" {
+		p.Name = os.Getenv("USER")
+	}
+	if _, err := email.Parse(p.Email); err != nil {
+		p.Email = "me@localhost"
+	}
+	return p
+}

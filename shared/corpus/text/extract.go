@@ -40,8 +40,8 @@ func Extract(markdown []byte) Document {
 	root := markdownParser().Parse(text.NewReader(source), parser.WithContext(pc))
 
 	e := extractors.Get().(*extractor)
-	defer extractors.Put(e)
-	e.reset(source)
+	defer e.release()
+	e.source = source
 	e.toggles, _ = pc.Get(commentKey).(int)
 	e.block(root)
 	for _, u := range e.urls {
@@ -80,7 +80,7 @@ func SplitFrontMatter(markdown []byte) (yaml, body []byte) {
 	return nil, rest
 }
 
-var extractors = sync.Pool{New: func() any { return &extractor{seen: map[string]struct{}{}} }}
+var extractors = sync.Pool{New: func() any { return &extractor{seen: map[string]struct{}{}, local: map[string]Link{}} }}
 
 type extractor struct {
 	source []byte
@@ -88,6 +88,8 @@ type extractor struct {
 	buf    []byte
 	urls   [][]byte
 	seen   map[string]struct{}
+	// local holds the local links by their destination as written.
+	local map[string]Link
 	// line is where the current line of buf starts.
 	line int
 	// gap says that white space came since the last write; soft, that it was
@@ -98,9 +100,15 @@ type extractor struct {
 	inCell    bool
 }
 
-func (e *extractor) reset(source []byte) {
+// release gives e back without anything of the note.
+func (e *extractor) release() {
 	clear(e.seen)
-	*e = extractor{source: source, buf: e.buf[:0], urls: e.urls[:0], seen: e.seen}
+	clear(e.local)
+	clear(e.urls)
+	*e = extractor{buf: e.buf[:0], urls: e.urls[:0], seen: e.seen, local: e.local}
+	if cap(e.buf) <= maxIdle {
+		extractors.Put(e)
+	}
 }
 
 func (e *extractor) block(n ast.Node) {
@@ -213,9 +221,11 @@ func (e *extractor) inline(n ast.Node) {
 			e.write(n.display)
 		}
 	case *comment:
-		// An odd one at the end opens nothing.
 		if e.hidden || e.toggles > 1 {
 			e.hidden = !e.hidden
+		} else {
+			// An odd one at the end opens nothing.
+			e.write([]byte("%%"))
 		}
 		e.toggles--
 	default:
@@ -223,11 +233,21 @@ func (e *extractor) inline(n ast.Node) {
 	}
 }
 
+// maxTarget is the length in bytes above which a link's destination is none.
+const maxTarget = 2048
+
 // link records a Markdown link or image whose text was written from start on.
 func (e *extractor) link(dest []byte, start int, embed bool) {
-	if e.hidden || len(dest) == 0 {
+	if e.hidden || len(dest) == 0 || len(dest) > maxTarget {
 		return
 	}
+	// One long definition may serve very many references.
+	if l, known := e.local[string(dest)]; known {
+		l.Text, l.Embed = e.since(start), embed
+		e.doc.Links = append(e.doc.Links, l)
+		return
+	}
+	written := dest
 	dest = util.UnescapePunctuations(dest)
 	if bytes.IndexByte(dest, '&') >= 0 {
 		dest = []byte(html.UnescapeString(string(dest)))
@@ -247,6 +267,7 @@ func (e *extractor) link(dest []byte, start int, embed bool) {
 	target, fragment, _ := strings.Cut(string(dest), "#")
 	link := Link{Target: unescapePath(target), Text: e.since(start), Embed: embed}
 	link.setFragment(unescapePath(fragment))
+	e.local[string(written)] = link
 	e.doc.Links = append(e.doc.Links, link)
 }
 
@@ -377,34 +398,27 @@ func denseBorder(before, after []byte) bool {
 
 // unescape writes text with its backslash escapes and entities resolved.
 func (e *extractor) unescape(s []byte) {
-	for {
-		i := bytes.IndexByte(s, '\\')
-		if j := bytes.IndexByte(s, '&'); j >= 0 && (i < 0 || j < i) {
-			i = j
-		}
-		if i < 0 || i+1 >= len(s) {
-			e.write(s)
-			return
-		}
-		if s[i] == '\\' {
-			if !util.IsPunct(s[i+1]) {
-				e.write(s[:i+1])
-				s = s[i+1:]
+	start := 0
+	for i := 0; i+1 < len(s); i++ {
+		switch s[i] {
+		case '\\':
+			if util.IsPunct(s[i+1]) {
+				e.write(s[start:i])
+				i++
+				start = i
+			}
+		case '&':
+			n := bytes.IndexByte(s[i:min(i+34, len(s))], ';') + 1
+			if n < 3 {
 				continue
 			}
-			e.write(s[:i])
-			e.write(s[i+1 : i+2])
-			s = s[i+2:]
-			continue
+			e.write(s[start:i])
+			e.write(util.ResolveNumericReferences(util.ResolveEntityNames(s[i : i+n])))
+			i += n - 1
+			start = i + 1
 		}
-		e.write(s[:i])
-		n := bytes.IndexByte(s[i:min(i+34, len(s))], ';') + 1
-		if n == 0 {
-			n = 1
-		}
-		e.write([]byte(html.UnescapeString(string(s[i : i+n]))))
-		s = s[i+n:]
 	}
+	e.write(s[start:])
 }
 
 // html writes the text of HTML: no tags, no comments, no scripts, the

@@ -75,7 +75,7 @@ func newFolding(r rune) folding {
 	}
 	c := rangeClass(r)
 	if c != alpha {
-		return folding{string(r), c}
+		return folding{"", c}
 	}
 	lower := unicode.ToLower(r)
 	if s, ok := spellings[lower]; ok {
@@ -127,7 +127,7 @@ func rangeClass(r rune) class {
 	switch {
 	case unicode.IsLetter(r), unicode.IsMark(r), unicode.IsDigit(r), r == '²', r == '³', r == '¹':
 		return alpha
-	case r < 0x100 && !unicode.Is(unicode.Sc, r), r == '™', r == '℠', r == 0xFFFC, r == 0xFFFD,
+	case r < 0x100 && !unicode.Is(unicode.Sc, r), 0xFF01 <= r && r <= 0xFF65, r == '™', r == '℠', r == 0xFFFC, r == 0xFFFD,
 		0x2400 <= r && r <= 0x243F, 0x2500 <= r && r <= 0x259F, 0x2800 <= r && r <= 0x28FF:
 		// Drawn lines, trade marks and place holders are no words.
 		return separator
@@ -177,7 +177,7 @@ func normalize(s string) string {
 		}
 		r, n := utf8.DecodeRuneInString(s[i:])
 		if composes(r) {
-			return norm.NFKC.String(strings.Map(dropTrademarks, s))
+			return norm.NFKC.String(strings.Map(dropSeparators, s))
 		}
 		i += n
 	}
@@ -187,12 +187,16 @@ func normalize(s string) string {
 // composes reports whether NFKC may change r or what precedes it in a way that
 // the fold table does not know.
 func composes(r rune) bool {
+	switch r {
+	case 0x013F, 0x0140, 0x037A, 0x222C, 0x222D, 0x222F, 0x2230, 0x2A0C, 0x2A74, 0x2A75, 0x2A76, 0x2ADC, 0x3036, 0x3038, 0x3039, 0x303A, 0x309F, 0x30FF:
+		return true
+	}
 	switch {
-	case r < 0x0300, 0x3001 <= r && r < 0x3099, 0x309B <= r && r < 0x3131, 0x4E00 <= r && r < 0xA960, 0xAC00 <= r && r < 0xD7B0:
+	case r < 0x0300, 0x3001 <= r && r < 0x3099, 0x309B <= r && r < 0x3131, 0x4E00 <= r && r < 0xA500, 0xAC00 <= r && r < 0xD7A4:
 		return false
 	case r < 0x0370:
 		return true
-	case r < 0x0700, 0x1E00 <= r && r < 0x2070, 0x2190 <= r && r < 0x2460, 0x2500 <= r && r < 0x2E80:
+	case r < 0x0700, 0x1E00 <= r && r < 0x2070, 0x2190 <= r && r < 0x2460, 0x2500 <= r && r < 0x2C60:
 		return false
 	case r == '™', r == '℠', 0xFE00 <= r && r <= 0xFE0F, r == 0xFEFF, 0x1F000 <= r && r < 0x1F100, 0x1F300 <= r && r < 0x1FB00, 0x1F1E6 <= r && r <= 0x1F1FF:
 		return false
@@ -209,14 +213,17 @@ func fullWidth(ascii rune) bool {
 	return ascii < utf8.RuneSelf && (byteTable[ascii] != 0 || ascii == '+' || ascii == '#')
 }
 
-// dropTrademarks keeps NFKC from turning a trade mark into two letters of the
-// word before it, and removes ideographic variation selectors.
-func dropTrademarks(r rune) rune {
+// dropSeparators keeps NFKC from making letters of what parts words, where a
+// text goes through it (Foo™ to FooTM, ½ to 1⁄2), and removes ideographic
+// variation selectors.
+func dropSeparators(r rune) rune {
 	switch {
-	case r == '™', r == '℠':
-		return ' '
+	case r < utf8.RuneSelf, r == '’', r == '‐', r == '‑':
+		return r
 	case 0xE0100 <= r && r <= 0xE01EF:
 		return -1
+	case !composes(r) && classOf(r) == separator:
+		return ' '
 	}
 	return r
 }
@@ -232,5 +239,6 @@ func FoldName(s string) string {
 // white space collapsed.
 func TitleKey(title string) string {
 	title = string(clean([]byte(title)))
-	return norm.NFC.String(cases.Fold().String(norm.NFC.String(collapse(title))))
+	// Folding takes Cherokee to upper case one way and to lower case the other.
+	return norm.NFC.String(strings.ToLower(cases.Fold().String(norm.NFC.String(collapse(title)))))
 }

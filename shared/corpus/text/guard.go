@@ -39,15 +39,11 @@ func guard(src []byte) []byte {
 			end = len(src)
 		}
 		next := min(end+1, len(src))
-		text := g.prefix(start, end)
-		if text == end || text == end-1 && src[text] == '\r' {
+		if end == start || len(bytes.Trim(src[start:end], " \t\r")) == 0 {
 			if blank {
 				g.cut(start, next)
 			}
-			blank = text == start || len(bytes.Trim(src[start:end], " \t\r")) == 0
-			if blank {
-				lines, specials, cells, columns = 0, 0, 0, 0
-			}
+			blank, lines, specials, cells, columns = true, 0, 0, 0, 0
 			start = next
 			continue
 		}
@@ -56,6 +52,7 @@ func guard(src []byte) []byte {
 			g.insert(start, "\n")
 			lines, specials, cells, columns = 0, 0, 0, 0
 		}
+		text := g.prefix(start, end)
 		lines++
 		if columns > 0 {
 			cells += columns

@@ -129,6 +129,10 @@ func (a *analyzer) vote() (winner, votes int) {
 			winner, votes = i, n
 		}
 	}
+	if votes < 2 {
+		// One word may be a loan, or a name.
+		return englishIndex, 0
+	}
 	return winner, votes
 }
 

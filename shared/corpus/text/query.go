@@ -165,11 +165,7 @@ func (p *queryParser) quoted(s string) {
 		}
 		if pc.compound && len(c.any[0]) == 1 {
 			// A quotation may start or end within a chain; MatchesPhrases decides.
-			var all []string
-			for _, l := range p.chain.words {
-				all = append(all, string(appendLexeme(nil, s[l.start:l.end])))
-			}
-			c.any = append(c.any, nonEmpty(all)...)
+			c.any = append(c.any, p.chainWords(s)...)
 		}
 		c.word = -1
 		p.query.clauses = append(p.query.clauses, c)
@@ -208,13 +204,7 @@ func (p *queryParser) clause(text string, pc *piece, stems bool) clause {
 		first := ch.lexemes[0]
 		if first.start != pc.start || first.end != pc.end {
 			// Too long to stand as one.
-			var all []string
-			for _, l := range ch.words {
-				if w := string(appendLexeme(nil, text[l.start:l.end])); w != "" {
-					all = append(all, w)
-				}
-			}
-			c.any = nonEmpty(all)
+			c.any = p.chainWords(text)
 			break
 		}
 		c.any = p.alternatives(s, stems && first.kind == joined)
@@ -230,8 +220,15 @@ func (p *queryParser) clause(text string, pc *piece, stems bool) clause {
 	return c
 }
 
-func nonEmpty(all []string) [][]string {
-	if len(all) == 0 {
+// chainWords answers the words of the chain, all of them, as the one way.
+func (p *queryParser) chainWords(text string) [][]string {
+	var all []string
+	for _, l := range p.chain.words {
+		if w := string(appendLexeme(nil, text[l.start:l.end])); w != "" {
+			all = append(all, w)
+		}
+	}
+	if all == nil {
 		return nil
 	}
 	return [][]string{all}
@@ -310,6 +307,9 @@ func (q Query) Expand(word int, alternatives []string) Query {
 		w := &p.query.Words[word]
 		w.Alternatives = slices.Clone(w.Alternatives)
 		for _, a := range alternatives {
+			if !stemmable(appendLexeme(nil, normalize(valid(a)))) {
+				continue
+			}
 			for _, way := range p.alternatives(normalize(valid(a)), true) {
 				if !slices.ContainsFunc(c.any, func(have []string) bool { return slices.Equal(have, way) }) {
 					c.any = append(c.any, way)

@@ -34,20 +34,16 @@ func Slug(title string) (slug string, lossy bool) {
 				lossy = true
 				continue
 			}
-			n := utf8.RuneLen(r)
+			dash := 0
 			if gap && b.Len() > 0 {
-				n++
+				dash = 1
 			}
-			if runes == maxSlugRunes || b.Len()+n > maxSlugBytes {
-				return wholeCharacters(b.String()), true
+			if runes += 1 + dash; runes > maxSlugRunes || b.Len()+dash+utf8.RuneLen(r) > maxSlugBytes {
+				return b.String(), true
 			}
-			if gap && b.Len() > 0 {
-				b.WriteByte('-')
-				runes++
-			}
-			gap = false
+			b.WriteString("-"[:dash])
 			b.WriteRune(r)
-			runes++
+			gap = false
 		case variation(r):
 		case punctuation(r):
 			gap = true
@@ -57,12 +53,6 @@ func Slug(title string) (slug string, lossy bool) {
 	}
 	slug = b.String()
 	return slug, lossy || slug == "" || reserved(slug)
-}
-
-// wholeCharacters drops what a cut left of a letter whose marks are missing:
-// the last letter, when it cannot be known to be whole.
-func wholeCharacters(s string) string {
-	return strings.TrimRight(s, "-")
 }
 
 // variation reports whether r only selects how the rune before it looks.

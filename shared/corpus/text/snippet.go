@@ -17,8 +17,12 @@ func Snippet(plain string, q Query, maxRunes int) string {
 		return ""
 	}
 	f := newFinder(q)
-	start, end := f.best(plain, max(1, maxRunes-2))
-	from, to := widen(plain, start, end, maxRunes)
+	f.s, f.size, f.counts = plain, max(1, maxRunes-2), make([]int, len(f.worth))
+	f.scan(plain)
+	from, to := widen(plain, f.best.start, f.best.end, maxRunes)
+	if from == to && plain != "" {
+		return "…"
+	}
 	s := strings.ReplaceAll(strings.TrimSpace(plain[from:to]), "\n", " ")
 	if strings.TrimSpace(plain[:from]) != "" {
 		s = "…" + s
@@ -38,16 +42,58 @@ type finder struct {
 	exact    map[string]int // lexeme → target
 	runs     map[rune][]run
 	prefixes []run
-	worth    []int
-	// begins holds the first bytes of the lexemes, low the low bytes of the
-	// runs' first runes.
+	// begins holds the first bytes of the lexemes, pairs the first two, low the
+	// low bytes of the runs' first runes.
 	begins, low [256]bool
+	pairs       [1 << 10]uint64
 	heads       map[string]struct{}
 	stems       map[string]int
 	env         *snowballstem.Env
 	buf         []byte
-	hits        []hit
+
+	window
 }
+
+// window slides over the hits, and keeps the best place that it came over.
+type window struct {
+	s           string
+	size        int // runes
+	hits        []hit
+	worth       []int // of the targets
+	counts      []int
+	first       int
+	span, until int // runes from hits[first].start to until
+	value, all  int
+	best        struct{ value, span, start, end int }
+}
+
+func (w *window) hit(start, end, target int) {
+	if len(w.hits) == 0 {
+		w.until = start
+	}
+	w.hits = append(w.hits, hit{start, end, target})
+	if end > w.until {
+		w.span += utf8.RuneCountInString(w.s[w.until:end])
+		w.until = end
+	}
+	if w.counts[target]++; w.counts[target] == 1 {
+		w.value += w.worth[target]
+	}
+	for w.first < len(w.hits)-1 && (w.span > w.size || w.counts[w.hits[w.first].target] > 1) {
+		h := w.hits[w.first]
+		if w.counts[h.target]--; w.counts[h.target] == 0 {
+			w.value -= w.worth[h.target]
+		}
+		w.first++
+		w.span -= utf8.RuneCountInString(w.s[h.start:w.hits[w.first].start])
+	}
+	if b := &w.best; w.value > b.value || w.value == b.value && w.span < b.span {
+		b.value, b.span, b.start, b.end = w.value, w.span, w.hits[w.first].start, w.until
+	}
+}
+
+// full reports whether no later place can hold more.
+func (w *window) full() bool { return w.best.value == w.all && w.best.span <= w.size }
 
 type run struct {
 	s      string
@@ -67,17 +113,20 @@ func newFinder(q Query) *finder {
 			for _, s := range c.any[0] {
 				f.runs[r1(s)] = append(f.runs[r1(s)], run{s, len(f.worth)})
 				f.low[byte(r1(s))] = true
-				f.worth = append(f.worth, max(1, wholeWorth/len(c.any[0])))
+				w := max(1, wholeWorth/len(c.any[0]))
+				f.worth = append(f.worth, w)
+				f.all += w
 			}
 			continue
 		}
 		target := len(f.worth)
 		f.worth = append(f.worth, wholeWorth)
+		f.all += wholeWorth
 		for i, way := range c.any {
 			for j, s := range way {
 				s = strings.TrimPrefix(s, "#")
 				f.exact[s] = target
-				f.begins[s[0]] = true
+				f.begin(s)
 				if c.prefix && i == 0 && j == 0 {
 					f.prefixes = append(f.prefixes, run{s, target})
 				}
@@ -90,55 +139,44 @@ func newFinder(q Query) *finder {
 	return f
 }
 
+// begin records how a lexeme starts.
+func (f *finder) begin(s string) {
+	f.begins[s[0]] = true
+	for second := range 256 {
+		// A connector that the lexeme leaves out may follow its first letter.
+		if len(s) == 1 || s[1] == byte(second) || second >= utf8.RuneSelf || byteTable[second] == bConnector {
+			pair := int(s[0])<<8 | second
+			f.pairs[pair>>6] |= 1 << (pair & 63)
+		}
+	}
+}
+
+// may reports whether a lexeme may start at the ASCII letter s[i].
+func (f *finder) may(s string, i int) bool {
+	first := lower(s[i])
+	if i+1 == len(s) {
+		return f.begins[first]
+	}
+	pair := int(first)<<8 | int(lower(s[i+1]))
+	return f.pairs[pair>>6]&(1<<(pair&63)) != 0
+}
+
+func lower(c byte) byte {
+	if byteTable[c] == bUpper {
+		c |= 0x20
+	}
+	return c
+}
+
 func r1(s string) rune {
 	r, _ := utf8.DecodeRuneInString(s)
 	return r
 }
 
-// best answers the window of at most size runes that is worth most.
-func (f *finder) best(s string, size int) (start, end int) {
-	if len(f.worth) == 0 {
-		return 0, 0
-	}
-	f.scan(s)
-	var (
-		counts      = make([]int, len(f.worth))
-		value       int
-		bestValue   int
-		bestSpan    int
-		first       int
-		span, until int // runes from hits[first].start to until
-	)
-	for last, h := range f.hits {
-		if last == 0 {
-			until = h.start
-		}
-		if h.end > until {
-			span += utf8.RuneCountInString(s[until:h.end])
-			until = h.end
-		}
-		if counts[h.target]++; counts[h.target] == 1 {
-			value += f.worth[h.target]
-		}
-		for first < last && (span > size || counts[f.hits[first].target] > 1) {
-			g := f.hits[first]
-			if counts[g.target]--; counts[g.target] == 0 {
-				value -= f.worth[g.target]
-			}
-			first++
-			span -= utf8.RuneCountInString(s[g.start:f.hits[first].start])
-		}
-		if value > bestValue || value == bestValue && span < bestSpan {
-			bestValue, bestSpan, start, end = value, span, f.hits[first].start, until
-		}
-	}
-	return start, end
-}
-
-// scan records all hits in the order of the text.
+// scan finds the hits in the order of the text, until one place holds all.
 func (f *finder) scan(s string) {
 	inWord := false
-	for i := 0; i < len(s); {
+	for i := 0; i < len(s) && !f.full(); {
 		c := s[i]
 		if c < utf8.RuneSelf {
 			k := byteTable[c]
@@ -147,7 +185,7 @@ func (f *finder) scan(s string) {
 				inWord = false
 			case !inWord || k == bUpper && byteTable[s[i-1]] == bLower:
 				inWord = true
-				if f.begins[c] || k == bUpper && f.begins[c|0x20] {
+				if f.may(s, i) {
 					f.word(s, i)
 				}
 			}
@@ -181,7 +219,7 @@ func (f *finder) scan(s string) {
 			if f.low[byte(r)] {
 				for _, t := range f.runs[r] {
 					if strings.HasPrefix(s[i:], t.s) {
-						f.hits = append(f.hits, hit{i, i + len(t.s), t.target})
+						f.hit(i, i+len(t.s), t.target)
 					}
 				}
 			}
@@ -214,12 +252,12 @@ func (f *finder) word(s string, i int) {
 
 func (f *finder) match(start, end int) bool {
 	if t, ok := f.exact[string(f.buf)]; ok {
-		f.hits = append(f.hits, hit{start, end, t})
+		f.hit(start, end, t)
 		return true
 	}
 	for _, p := range f.prefixes {
 		if strings.HasPrefix(string(f.buf), p.s) {
-			f.hits = append(f.hits, hit{start, end, p.target})
+			f.hit(start, end, p.target)
 			return true
 		}
 	}
@@ -251,7 +289,7 @@ func (f *finder) stem(s string, start, end int) {
 		f.stems[string(f.buf)] = target
 	}
 	if target >= 0 {
-		f.hits = append(f.hits, hit{start, end, target})
+		f.hit(start, end, target)
 	}
 }
 
@@ -265,7 +303,7 @@ func (f *finder) strange(s string, start, end int) {
 	for _, runs := range f.runs {
 		for _, t := range runs {
 			if strings.Contains(folded, t.s) {
-				f.hits = append(f.hits, hit{start, end, t.target})
+				f.hit(start, end, t.target)
 			}
 		}
 	}
@@ -280,11 +318,16 @@ func (f *finder) strange(s string, start, end int) {
 }
 
 // widen stretches or shrinks s[start:end] to what fits into size runes with its
-// ellipses, a third of the room before it, and moves the cuts between words.
+// ellipses, and moves the cuts between words.
 func widen(s string, start, end, size int) (from, to int) {
-	room := size - utf8.RuneCountInString(s[start:min(end, start+4*size)])
+	room := size - 2 - utf8.RuneCountInString(s[start:min(end, start+4*size)])
 	from, to = start, start
-	for n := room / 3; n > 0 && from > 0; n-- {
+	after := 0
+	for i := end; i < len(s) && after < room; after++ {
+		i += runeLen(s, i)
+	}
+	// A third of the room goes before, more where the text ends.
+	for n := max(room/3, room-after); n > 0 && from > 0; n-- {
 		_, w := utf8.DecodeLastRuneInString(s[:from])
 		from -= w
 	}

@@ -54,7 +54,7 @@ func (d *Draft) check() error {
 	c.oneOf("visibility", string(d.Visibility), string(Private), string(Coded), string(Public))
 	d.Title = c.line("title", d.Title, MaxTitle)
 	switch key := text.TitleKey(d.Title); {
-	case d.Genre != Raw && key == "":
+	case d.Genre != Raw && !strings.ContainsFunc(key, func(r rune) bool { return unicode.IsGraphic(r) && !unicode.IsSpace(r) }):
 		c.refuse("title", "missing_field", "A %s note needs a title.", d.Genre)
 	case d.Genre == Raw && d.Title == "" && strings.TrimSpace(d.Body) == "":
 		c.refuse("body", "missing_field", "A raw note needs a body or a title.")
@@ -71,8 +71,8 @@ func (d *Draft) check() error {
 	if c.text("source", d.Source); utf8.RuneCountInString(d.Source) > MaxSource {
 		c.refuse("source", "too_long", "The source may have %d letters at most.", MaxSource)
 	}
-	d.Tags = c.names("tags", d.Tags, "#", MaxTags, MaxTag)
-	d.Aliases = c.names("aliases", d.Aliases, "", MaxAliases, MaxAlias)
+	d.Tags = c.names("tags", d.Tags, trimTag, MaxTags, MaxTag)
+	d.Aliases = c.names("aliases", d.Aliases, strings.TrimSpace, MaxAliases, MaxAlias)
 	return c.err()
 }
 
@@ -127,15 +127,15 @@ func (c *checker) line(name, s string, most int) string {
 	return s
 }
 
-// names trims each name, also of prefix, and drops empty ones and repetitions.
-func (c *checker) names(field string, names []string, prefix string, most, longest int) []string {
+// names trims each name and drops empty ones and repetitions.
+func (c *checker) names(field string, names []string, trim func(string) string, most, longest int) []string {
 	if len(names) > most {
 		c.refuse(field, "too_many", "There may be %d %s at most.", most, field)
 		return names
 	}
 	kept, seen := make([]string, 0, len(names)), map[string]bool{}
 	for i, s := range names {
-		s = c.line(fmt.Sprintf("%s[%d]", field, i), strings.TrimLeft(strings.TrimSpace(s), prefix), longest)
+		s = c.line(fmt.Sprintf("%s[%d]", field, i), trim(s), longest)
 		if key := text.TitleKey(s); key != "" && !seen[key] {
 			seen[key] = true
 			kept = append(kept, s)
@@ -144,12 +144,21 @@ func (c *checker) names(field string, names []string, prefix string, most, longe
 	return kept
 }
 
-// tagKeys are tags as filters compare them: folded, each with the tags that it
-// is nested in.
+// trimTag takes off the '#' that people write before a tag, and '/' that part
+// nothing.
+func trimTag(s string) string {
+	s = strings.TrimRightFunc(s, func(r rune) bool { return unicode.IsSpace(r) || r == '/' })
+	return strings.TrimLeftFunc(s, func(r rune) bool { return unicode.IsSpace(r) || r == '/' || r == '#' })
+}
+
+// tagKey is the key by which tags compare.
+func tagKey(tag string) string { return text.TitleKey(trimTag(tag)) }
+
+// tagKeys are the keys of tags and of the tags that they are nested in.
 func tagKeys(tags []string) []string {
 	keys := []string{}
 	for _, t := range tags {
-		t = strings.Trim(text.TitleKey(t), "/")
+		t = tagKey(t)
 		for i, r := range t {
 			if r == '/' {
 				keys = append(keys, t[:i])
@@ -159,9 +168,4 @@ func tagKeys(tags []string) []string {
 	}
 	slices.Sort(keys)
 	return slices.DeleteFunc(slices.Compact(keys), func(k string) bool { return k == "" })
-}
-
-// filterKey is the key that a tag given as a filter is compared by.
-func filterKey(tag string) string {
-	return strings.Trim(text.TitleKey(strings.TrimLeft(strings.TrimSpace(tag), "#")), "/")
 }

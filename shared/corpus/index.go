@@ -91,8 +91,8 @@ func BuildIndexRow(s Source) IndexRow {
 	for _, name := range namesOf(s.Title, s.Slug, s.Path, s.Aliases) {
 		row.Keys = append(row.Keys, nameKey(name))
 	}
-	for _, tag := range tagKeys(s.Tags) {
-		row.Keys = append(row.Keys, tagKey(tag))
+	for _, key := range tagKeys(s.Tags) {
+		row.Keys = append(row.Keys, taggedKey(key))
 	}
 	for _, l := range doc.Links {
 		target := text.FoldName(l.Target)
@@ -113,7 +113,7 @@ const lastPartOf = "*/"
 
 func genreKey(g Genre) string           { return "g:" + string(g) }
 func visibilityKey(v Visibility) string { return "v:" + string(v) }
-func tagKey(folded string) string       { return "t:" + folded }
+func taggedKey(key string) string       { return "t:" + key }
 func nameKey(name string) string        { return "n:" + name }
 
 // namesOf lists the folded names that a link may call a note by.

@@ -49,9 +49,9 @@ type Named struct {
 }
 
 // LinksOf resolves the links of a note that has its body, each different one
-// once. A target may be an address, a path, or a note's title, alias, slug or
-// last part of a path, in this order; within one of these, the note's own genre
-// comes before wiki, output and raw. A nil seen is the owner; otherwise only
+// once. A target may be an address, a path, or a note's title, alias or slug, in
+// this order, and then by its last part alone. Notes of the note's own genre come
+// before wiki, output and raw notes. A nil seen is the owner; otherwise only
 // notes of these visibilities, and no raw ones, are there.
 func LinksOf(ctx context.Context, q pg.Querier, owner uuid.UUID, n Note, seen []Visibility) ([]Link, error) {
 	var targets []target
@@ -247,37 +247,42 @@ func (d directory) resolve(t target, from Genre) (state string, to *Named) {
 			}
 		}
 	}
-	ways := []func(candidate) bool{
+	whole := []func(candidate) bool{
 		func(c candidate) bool {
 			return c.Genre == t.genre && (c.path == t.path && c.path != "" || t.id != uuid.Nil && c.ID == t.id)
 		},
 	}
+	var last []func(candidate) bool
 	if !t.address {
-		ways = append(ways,
+		whole = append(whole,
 			func(c candidate) bool { return c.path != "" && (c.path == t.path || c.path == t.name) },
 			func(c candidate) bool { return c.title == t.name },
 			func(c candidate) bool { return slices.Contains(c.aliases, t.name) },
 			func(c candidate) bool { return c.slug != "" && (c.slug == t.name || c.slug == t.path) },
+		)
+		last = append(last,
 			func(c candidate) bool { return strings.HasSuffix(c.path, "/"+t.path) },
 			func(c candidate) bool { return c.title == t.last },
 			func(c candidate) bool { return slices.Contains(c.aliases, t.last) },
 			func(c candidate) bool { return c.slug != "" && (c.slug == t.last || c.slug == lastSlug) },
 		)
 	}
-	for _, is := range ways {
+	for _, ways := range [][]func(candidate) bool{whole, last} {
 		for _, genre := range []Genre{from, Wiki, Output, Raw} {
-			var hits []candidate
-			for _, c := range near {
-				if c.Genre == genre && is(c) && (t.genre == "" || c.Genre == t.genre) {
-					hits = append(hits, c)
+			for _, is := range ways {
+				var hits []candidate
+				for _, c := range near {
+					if c.Genre == genre && is(c) && (t.genre == "" || c.Genre == t.genre) {
+						hits = append(hits, c)
+					}
 				}
-			}
-			switch len(hits) {
-			case 0:
-			case 1:
-				return Resolved, &hits[0].Named
-			default:
-				return Ambiguous, nil
+				switch len(hits) {
+				case 0:
+				case 1:
+					return Resolved, &hits[0].Named
+				default:
+					return Ambiguous, nil
+				}
 			}
 		}
 	}

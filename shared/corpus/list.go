@@ -40,7 +40,7 @@ const filterSQL = `n.owner_id = $1 AND n.deleted_at IS NULL
 // limit behind a position, and counts all that match. more tells that the list
 // goes on.
 func List(ctx context.Context, q pg.Querier, owner uuid.UUID, f Filter, after Position, limit int) (items []Note, more bool, total int, err error) {
-	args := []any{owner, f.Genre, filterKey(f.Tag), f.Visibility, f.Seen, f.Root, f.ParentID}
+	args := []any{owner, f.Genre, tagKey(f.Tag), f.Visibility, f.Seen, f.Root, f.ParentID}
 	rows, err := q.Query(ctx, `
 		SELECT `+withoutBody+` FROM notes n
 		WHERE `+filterSQL+` AND ($8 OR (n.updated_at, n.id) < ($9, $10))

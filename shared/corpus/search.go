@@ -149,8 +149,8 @@ func (s *searcher) find(ctx context.Context, q text.Query) ([]result, error) {
 		args = append(args, []string{genreKey(s.o.Genre)})
 		facets += fmt.Sprintf(" AND keys @> $%d", len(args))
 	}
-	if tag := filterKey(s.o.Tag); tag != "" {
-		args = append(args, []string{tagKey(tag)})
+	if key := tagKey(s.o.Tag); key != "" {
+		args = append(args, []string{taggedKey(key)})
 		facets += fmt.Sprintf(" AND keys @> $%d", len(args))
 	}
 	if s.o.Seen != nil {

@@ -131,7 +131,10 @@ func (r *reader) fail(name, format string, args ...any) {
 }
 
 func (r *reader) get(name string) string {
-	value, _ := r.lookup(name)
+	value, ok := r.lookup(name)
+	if !ok {
+		return ""
+	}
 	return strings.TrimSpace(value)
 }
 

@@ -13,6 +13,7 @@ import (
 	"standmeet/shared/op"
 	"standmeet/shared/pg"
 	"standmeet/shared/task"
+	"standmeet/shared/telemetry"
 	"standmeet/shared/waiter"
 )
 
@@ -27,6 +28,8 @@ type Deps struct {
 	Receipts *task.Receipts
 	Auth     *auth.Store
 	Logger   *slog.Logger
+	// Telemetry records each call; nil doesn't.
+	Telemetry *telemetry.Telemetry
 	// MaxWait is as in op.Server.
 	MaxWait time.Duration
 	// HTTPS: people reach the pages by HTTPS alone.
@@ -53,7 +56,7 @@ type Functions struct {
 
 // New declares every operation.
 func New(d Deps) *Functions {
-	s := &op.Server{Authenticate: d.Auth.Authenticate, Logger: d.Logger, MaxWait: d.MaxWait}
+	s := &op.Server{Authenticate: d.Auth.Authenticate, Logger: d.Logger, Telemetry: d.Telemetry, MaxWait: d.MaxWait}
 	if d.Frozen {
 		s.Flush = func(ctx context.Context) {
 			d.DB.Flush(ctx)

@@ -22,6 +22,7 @@ import (
 	"standmeet/shared/outbox"
 	"standmeet/shared/pg"
 	"standmeet/shared/task"
+	"standmeet/shared/telemetry"
 	"standmeet/shared/waiter"
 )
 
@@ -43,6 +44,9 @@ const (
 
 // Relay fans out events.
 type Relay struct {
+	// Telemetry records each batch; nil doesn't. It is set before Run.
+	Telemetry *telemetry.Telemetry
+
 	db     *pg.DB
 	client *river.Client[pgx.Tx]
 	routes map[string]route
@@ -153,35 +157,39 @@ func (r *Relay) drain(ctx context.Context, stop <-chan struct{}, from uuid.UUID)
 func (r *Relay) pass(ctx context.Context, from uuid.UUID, n int) (count int, last uuid.UUID, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	err = r.db.InTx(ctx, func(tx *pg.Tx) error {
-		events, err := outbox.Claim(ctx, tx, from, n)
-		if err != nil || len(events) == 0 {
-			count = 0
+	events, err := r.claim(ctx, from, n)
+	if len(events) > 0 {
+		count, last = len(events), events[len(events)-1].ID
+	}
+	return count, last, err
+}
+
+// claim fans out up to n events in one transaction. When that fails it tells
+// which it had claimed.
+func (r *Relay) claim(ctx context.Context, from uuid.UUID, n int) (events []outbox.Event, err error) {
+	var batch *telemetry.Batch
+	err = r.db.InTx(ctx, func(tx *pg.Tx) (err error) {
+		batch = nil
+		if events, err = outbox.Claim(ctx, tx, from, n); err != nil || len(events) == 0 {
 			return err
 		}
-		count, last = len(events), events[len(events)-1].ID
-		return r.fanOut(ctx, tx, events)
+		ctx, begun := r.Telemetry.Batch(ctx, len(events))
+		batch = begun
+		return r.fanOut(ctx, tx, events, batch)
 	})
-	return count, last, err
+	batch.End(err)
+	return events, err
 }
 
 // singly fans out up to n events, each in a transaction of its own, and puts
 // off those that fail.
 func (r *Relay) singly(ctx context.Context, from uuid.UUID, n int) (count int, last uuid.UUID, err error) {
 	for range n {
-		var event outbox.Event
-		cause := r.db.InTx(ctx, func(tx *pg.Tx) error {
-			events, err := outbox.Claim(ctx, tx, from, 1)
-			if err != nil || len(events) == 0 {
-				event = outbox.Event{}
-				return err
-			}
-			event = events[0]
-			return r.fanOut(ctx, tx, events)
-		})
-		if event.ID == (uuid.UUID{}) || pg.Unavailable(cause) {
+		events, cause := r.claim(ctx, from, 1)
+		if len(events) == 0 || pg.Unavailable(cause) {
 			return count, last, cause
 		}
+		event := events[0]
 		if cause != nil {
 			if err := r.putOff(ctx, event, cause); err != nil {
 				return count, last, err
@@ -209,14 +217,16 @@ func (r *Relay) putOff(ctx context.Context, e outbox.Event, cause error) error {
 }
 
 // fanOut writes the tasks of claimed events and enqueues their jobs.
-func (r *Relay) fanOut(ctx context.Context, tx *pg.Tx, events []outbox.Event) error {
+func (r *Relay) fanOut(ctx context.Context, tx *pg.Tx, events []outbox.Event, batch *telemetry.Batch) error {
 	var jobs []river.InsertManyParams
 	var made []task.Made
 	var covers []int // the job of each task made
+	var causes []int // the event that each job is made of
 	merged := map[[2]string]int{}
 	var commands []outbox.Event
 	queues := map[string]bool{}
-	for _, e := range events {
+	for i, e := range events {
+		e.Trace = batch.Event(e.ID, e.OwnerID, e.Type, e.Trace, e.OccurredAt)
 		kind, ok := outbox.Lookup(e.Type)
 		if !ok {
 			return fmt.Errorf("event type %q is not declared", e.Type)
@@ -234,8 +244,10 @@ func (r *Relay) fanOut(ctx context.Context, tx *pg.Tx, events []outbox.Event) er
 					return err
 				}
 				job = len(jobs)
-				jobs, queues[queue] = append(jobs, params), true
+				jobs, causes, queues[queue] = append(jobs, params), append(causes, i), true
 				merged[key] = job
+			} else {
+				batch.Join(i, causes[job])
 			}
 			made = append(made, task.Made{ID: task.ID{Event: e.ID, Subscriber: subscriber}, OwnerID: e.OwnerID, Subject: e.Subject})
 			covers = append(covers, job)

@@ -14,6 +14,7 @@ import (
 	"standmeet/shared/corpus"
 	"standmeet/shared/pg"
 	"standmeet/shared/task"
+	"standmeet/shared/telemetry"
 )
 
 // indexBatch is how many notes one transaction indexes at most.
@@ -23,10 +24,11 @@ const indexBatch = 200
 // read, one analysis in parallel, and one transaction that writes the index
 // rows and completes the tasks. It never waits for a batch to fill.
 type indexer struct {
-	db    *pg.DB
-	log   *slog.Logger
-	in    chan *indexing
-	terms *vocabulary
+	db        *pg.DB
+	log       *slog.Logger
+	telemetry *telemetry.Telemetry
+	in        chan *indexing
+	terms     *vocabulary
 }
 
 type indexing struct {
@@ -36,8 +38,8 @@ type indexing struct {
 	done chan error
 }
 
-func newIndexer(db *pg.DB, log *slog.Logger) *indexer {
-	return &indexer{db: db, log: log, in: make(chan *indexing, 4*indexBatch), terms: newVocabulary()}
+func newIndexer(db *pg.DB, log *slog.Logger, t *telemetry.Telemetry) *indexer {
+	return &indexer{db: db, log: log, telemetry: t, in: make(chan *indexing, 4*indexBatch), terms: newVocabulary()}
 }
 
 // work hands a job to the next batch and waits for it.
@@ -110,7 +112,9 @@ func (x *indexer) run(batch []*indexing) {
 	}
 }
 
-func (x *indexer) index(ctx context.Context, batch []*indexing) error {
+func (x *indexer) index(ctx context.Context, batch []*indexing) (err error) {
+	ctx, span := x.telemetry.Together(ctx, "corpus.index batch", len(batch), func(i int) context.Context { return batch[i].ctx })
+	defer func() { span.End(err) }()
 	ctx, cancel := context.WithTimeout(ctx, rescueAfter)
 	defer cancel()
 	notes := make([]uuid.UUID, len(batch))

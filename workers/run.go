@@ -8,12 +8,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/rivertype"
-	"go.opentelemetry.io/otel"
-	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/codes"
-	"go.opentelemetry.io/otel/trace"
 
 	"standmeet/shared/pg"
 	"standmeet/shared/task"
@@ -44,13 +41,15 @@ func patient(n int) time.Duration {
 }
 
 type env struct {
-	db  *pg.DB
-	log *slog.Logger
+	db        *pg.DB
+	log       *slog.Logger
+	telemetry *telemetry.Telemetry
 }
 
 type caused interface {
 	river.JobArgs
 	Traceparent() string
+	Origin() (owner, event uuid.UUID)
 }
 
 // worker runs one kind of job and classifies how it ended. The work itself
@@ -81,43 +80,59 @@ func (w *worker[A]) NextRetry(job *river.Job[A]) time.Time {
 
 // Work implements river.Worker.
 func (w *worker[A]) Work(ctx context.Context, job *river.Job[A]) error {
-	ctx = telemetry.WithTraceparent(ctx, job.Args.Traceparent())
-	ctx, span := otel.Tracer("standmeet/workers").Start(ctx, w.kind.Name, trace.WithSpanKind(trace.SpanKindConsumer),
-		trace.WithAttributes(attribute.Int64("job", job.ID), attribute.Int("attempt", job.Attempt)))
-	defer span.End()
+	owner, event := job.Args.Origin()
+	ctx, span := w.telemetry.Job(ctx, telemetry.Attempt{
+		Kind: w.kind.Name, Queue: w.kind.Queue, Job: job.ID, Number: job.Attempt, Due: job.ScheduledAt,
+		Traceparent: job.Args.Traceparent(), Owner: owner, Event: event,
+	})
+	outcome, err := w.attempt(ctx, job)
+	span.End(outcome, err)
+	return err
+}
+
+func (w *worker[A]) attempt(ctx context.Context, job *river.Job[A]) (telemetry.Outcome, error) {
 	if !w.kind.Transactional {
 		open, err := task.Start(ctx, w.db, job.ID)
 		if err != nil {
-			return err
+			return telemetry.Failed, err
 		}
 		if !open && !scheduled(job) {
-			return nil
+			return telemetry.Skipped, nil
 		}
 	}
 	err := w.do(ctx, job)
 	if err == nil {
-		return nil
+		return telemetry.Completed, nil
 	}
-	span.SetStatus(codes.Error, err.Error())
+	// put off, cancelled by its owner, or the process is stopping: no attempt was
+	// lost, River knows each of them
 	var snooze *rivertype.JobSnoozeError
-	if errors.As(err, &snooze) || ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		// put off, cancelled by its owner, or the process is stopping: no attempt
-		// was lost, River knows each of them
-		return err
+	if errors.As(err, &snooze) {
+		return telemetry.Snoozed, err
+	}
+	if ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return telemetry.Interrupted, err
 	}
 	var final permanentError
-	last := failures(job.JobRow)+1 >= w.kind.MaxAttempts
-	w.log.LogAttrs(ctx, slog.LevelWarn, "workers: attempt failed", slog.String("kind", w.kind.Name), slog.Int64("job", job.ID),
-		slog.Int("attempt", job.Attempt), slog.Bool("discarded", last || errors.As(err, &final)), slog.Any("error", err))
-	if !last && !errors.As(err, &final) {
-		return err
+	last := failures(job.JobRow)+1 >= w.kind.MaxAttempts || errors.As(err, &final)
+	attrs := []slog.Attr{slog.String("kind", w.kind.Name), slog.Int64("job", job.ID), slog.Int("attempt", job.Attempt), slog.Bool("discarded", last)}
+	owner, event := job.Args.Origin()
+	if owner != (uuid.UUID{}) {
+		attrs = append(attrs, slog.String("owner", owner.String()))
+	}
+	if event != (uuid.UUID{}) {
+		attrs = append(attrs, slog.String("event", event.String()), slog.String("task", task.ID{Event: event, Subscriber: w.kind.Name}.String()))
+	}
+	w.log.LogAttrs(ctx, slog.LevelWarn, "workers: attempt failed", append(attrs, slog.Any("error", err))...)
+	if !last {
+		return telemetry.Failed, err
 	}
 	recording, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	if err := w.db.InTx(recording, func(tx *pg.Tx) error { return task.Discard(recording, tx, record(job.JobRow, err)) }); err != nil {
-		return err
+		return telemetry.Failed, err
 	}
-	return river.JobCancel(err)
+	return telemetry.Discarded, river.JobCancel(err)
 }
 
 // scheduled reports whether River's own schedule made the job, not an event: it

@@ -15,6 +15,7 @@ import (
 
 	"standmeet/shared/pg"
 	"standmeet/shared/task"
+	"standmeet/shared/telemetry"
 )
 
 const (
@@ -39,6 +40,8 @@ type Options struct {
 	Logger *slog.Logger
 	// Mail sends mails; nil refuses them for good.
 	Mail Mailer
+	// Telemetry records each attempt; nil doesn't.
+	Telemetry *telemetry.Telemetry
 	// register replaces the kinds, in tests
 	register func(*river.Workers, *env)
 }
@@ -88,7 +91,7 @@ func New(effects, jobs *pg.DB, o Options) (*Workers, error) {
 	if n := jobs.Pool().Config().MaxConns; n < MinJobConns {
 		return nil, fmt.Errorf("workers: the job pool has %d connections, River needs %d", n, MinJobConns)
 	}
-	w := &Workers{effects: effects, jobs: jobs, index: newIndexer(effects, o.Logger), log: o.Logger}
+	w := &Workers{effects: effects, jobs: jobs, index: newIndexer(effects, o.Logger, o.Telemetry), log: o.Logger}
 	registry := river.NewWorkers()
 	if o.register == nil {
 		o.register = func(registry *river.Workers, e *env) {
@@ -98,7 +101,7 @@ func New(effects, jobs *pg.DB, o Options) (*Workers, error) {
 			river.AddWorker(registry, newWorker(e, task.PeriodicRun, quick, periodic(effects)))
 		}
 	}
-	o.register(registry, &env{db: effects, log: o.Logger})
+	o.register(registry, &env{db: effects, log: o.Logger, telemetry: o.Telemetry})
 	client, err := river.NewClient(riverpgxv5.New(jobs.Pool()), &river.Config{
 		Queues:               queues(),
 		Workers:              registry,

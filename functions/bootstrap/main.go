@@ -6,7 +6,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"os"
 	"strings"
 
@@ -19,6 +18,7 @@ import (
 	"standmeet/shared/outbox"
 	"standmeet/shared/pg"
 	"standmeet/shared/task"
+	"standmeet/shared/telemetry"
 	"standmeet/shared/waiter"
 )
 
@@ -43,14 +43,20 @@ func newHandler(lookup func(string) (string, bool)) (lambda.Handler, error) {
 		return nil, fmt.Errorf("DATABASE_URL is not set")
 	}
 	name, _ := lookup("_HANDLER")
-	log := slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: c.LogLevel})).With("function", name)
-	db, err := pg.Open(context.Background(), c.DatabaseURL, pg.Options{Name: "standmeet-" + name})
+	log := telemetry.NewLogger(os.Stderr, c.LogLevel, true).With("function", name)
+	t, err := telemetry.Setup(context.Background(), telemetry.Config{
+		Endpoint: c.OTLPEndpoint, Part: "function", Version: functions.Version, Logger: log, Frozen: true,
+	})
+	if err != nil {
+		return nil, err
+	}
+	db, err := pg.Open(context.Background(), c.DatabaseURL, pg.Options{Name: "standmeet-" + name, Tracer: t.SQL()})
 	if err != nil {
 		return nil, err
 	}
 	w := waiter.New(db, waiter.Options{Logger: log}, task.FinalSource(db), outbox.FanoutSource(db))
 	endpoint, err := functions.New(functions.Deps{
-		DB: db, Waiter: w, Receipts: task.NewReceipts(db, w), Auth: &auth.Store{DB: db}, Logger: log,
+		DB: db, Waiter: w, Receipts: task.NewReceipts(db, w), Auth: &auth.Store{DB: db}, Logger: log, Telemetry: t,
 		MaxWait: c.MaxWait, HTTPS: strings.HasPrefix(c.PublicURL, "https:"), Frozen: true,
 	}).Endpoint(name)
 	if err != nil {

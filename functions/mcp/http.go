@@ -23,6 +23,7 @@ import (
 	"standmeet/shared/auth"
 	"standmeet/shared/fault"
 	"standmeet/shared/op"
+	"standmeet/shared/telemetry"
 )
 
 // envelope is what a JSON-RPC message may need besides a tool's arguments.
@@ -153,7 +154,7 @@ func (e *endpoint) serve(w http.ResponseWriter, r *http.Request, caller auth.Cal
 			return
 		}
 	}
-	c := &call{ctx: r.Context(), caller: caller, info: op.CallInfo{Face: "mcp", RequestID: id}}
+	c := &call{ctx: telemetry.WithTraceparent(r.Context(), r.Header.Get("Traceparent")), caller: caller, info: op.CallInfo{Face: "mcp", RequestID: id}}
 	r = r.WithContext(context.WithValue(r.Context(), callKey{}, c))
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	out := &rpcErrors{ResponseWriter: w, id: req.ID.Raw()}

@@ -14,6 +14,7 @@ import (
 	"standmeet/shared/outbox"
 	"standmeet/shared/pg"
 	"standmeet/shared/task"
+	"standmeet/shared/telemetry"
 	"standmeet/shared/waiter"
 	"standmeet/workers"
 )
@@ -28,6 +29,9 @@ type Options struct {
 	Mail   workers.Mailer
 	// Conns is the size of the pool that requests use; 0 is 24.
 	Conns int32
+	// Telemetry records what the parts do; nil doesn't. Whoever made it shuts it
+	// down after Stop.
+	Telemetry *telemetry.Telemetry
 	// Waiter tunes the shared waiter. Keep is set when a relay runs.
 	Waiter waiter.Options
 }
@@ -39,12 +43,13 @@ type Stack struct {
 	Waiter   *waiter.Waiter
 	Receipts *task.Receipts
 
-	stop   context.CancelFunc
-	pools  []*pg.DB
-	parts  sync.WaitGroup
-	mu     sync.Mutex
-	failed error
-	gone   chan struct{}
+	stop    context.CancelFunc
+	uncount func()
+	pools   []*pg.DB
+	parts   sync.WaitGroup
+	mu      sync.Mutex
+	failed  error
+	gone    chan struct{}
 }
 
 // Start starts the parts; the database must be migrated. They run until Stop,
@@ -59,10 +64,11 @@ func Start(ctx context.Context, o Options, p Parts) (*Stack, error) {
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s := &Stack{stop: stop, gone: make(chan struct{})}
 	open := func(name string, po pg.Options) (*pg.DB, error) {
-		po.Name = "standmeet-" + name
+		po.Name, po.Tracer = "standmeet-"+name, o.Telemetry.SQL()
 		db, err := pg.Open(running, o.URL, po)
 		if err == nil {
 			s.pools = append(s.pools, db)
+			o.Telemetry.Pool(name, db.Pool())
 		}
 		return db, err
 	}
@@ -85,6 +91,7 @@ func Start(ctx context.Context, o Options, p Parts) (*Stack, error) {
 		if r, err = relay.New(db, o.Logger); err != nil {
 			return abort(err)
 		}
+		r.Telemetry = o.Telemetry
 		sources = append(sources, r.Source())
 		o.Waiter.Keep = true
 	}
@@ -98,7 +105,7 @@ func Start(ctx context.Context, o Options, p Parts) (*Stack, error) {
 		if err != nil {
 			return abort(err)
 		}
-		if w, err = workers.New(effects, jobs, workers.Options{Logger: o.Logger, Mail: o.Mail}); err != nil {
+		if w, err = workers.New(effects, jobs, workers.Options{Logger: o.Logger, Mail: o.Mail, Telemetry: o.Telemetry}); err != nil {
 			return abort(err)
 		}
 	}
@@ -107,6 +114,10 @@ func Start(ctx context.Context, o Options, p Parts) (*Stack, error) {
 	}
 	s.Waiter = waiter.New(s.DB, o.Waiter, sources...)
 	s.Receipts = task.NewReceipts(s.DB, s.Waiter)
+	s.uncount = func() {}
+	if p.Relay || p.Workers {
+		s.uncount = o.Telemetry.Backlog(func(ctx context.Context) (telemetry.Backlog, error) { return task.ReadBacklog(ctx, s.DB) })
+	}
 	if r != nil {
 		s.run(func() error { return r.Run(running) })
 	}
@@ -136,6 +147,7 @@ func (s *Stack) Failed() <-chan struct{} { return s.gone }
 // Stop ends the relay and the workers in order, the workers within 20 s, and
 // closes every connection.
 func (s *Stack) Stop() error {
+	s.uncount()
 	s.stop()
 	s.parts.Wait()
 	if s.Waiter != nil {

@@ -19,6 +19,7 @@ import (
 
 	"standmeet/shared/auth"
 	"standmeet/shared/fault"
+	"standmeet/shared/telemetry"
 )
 
 // Server is what operations need around them to be served. The zero Server
@@ -32,6 +33,8 @@ type Server struct {
 	// MaxWait bounds the wait of every operation; 0 doesn't, and a negative one
 	// allows none.
 	MaxWait time.Duration
+	// Telemetry records each call; nil doesn't. It is flushed after Flush.
+	Telemetry *telemetry.Telemetry
 	// Flush, if any, is called after each call, before its answer is handed over:
 	// the process may be frozen from then on.
 	Flush func(ctx context.Context)
@@ -70,7 +73,9 @@ func (s *Server) Caller(r *http.Request) (auth.Caller, error) {
 // of ours, and flushes.
 func (s *Server) Call(ctx context.Context, o *Operation, caller auth.Caller, args json.RawMessage, info CallInfo) (Result, error) {
 	info.MaxWait = s.MaxWait
+	ctx, span := s.Telemetry.Tool(ctx, o.spec.Name)
 	res, err := o.Call(ctx, caller, args, info)
+	span.End(caller.OwnerID, res.Status, err)
 	s.Log(ctx, o.spec.Name, caller, info.RequestID, err)
 	s.flush(ctx)
 	return res, err
@@ -80,6 +85,7 @@ func (s *Server) flush(ctx context.Context) {
 	if s.Flush != nil {
 		s.Flush(ctx)
 	}
+	s.Telemetry.Flush(ctx)
 }
 
 // Log records err if it is a failure of ours, with the cause that no caller is
@@ -160,7 +166,9 @@ func (s *Server) handler(o *Operation) http.Handler {
 		id := RequestID(r)
 		w.Header().Set(RequestIDHeader, id)
 		defer s.flush(r.Context())
+		r, span := s.Telemetry.Request(r, o.spec.Name, o.spec.Path)
 		res, caller, err := s.serve(o, w, r, id)
+		span.End(caller.OwnerID, res.Status, err)
 		if err != nil {
 			s.Log(r.Context(), o.spec.Name, caller, id, err)
 			WriteProblem(w, id, err)

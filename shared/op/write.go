@@ -16,6 +16,7 @@ import (
 	"standmeet/shared/auth"
 	"standmeet/shared/fault"
 	"standmeet/shared/pg"
+	"standmeet/shared/telemetry"
 )
 
 // inFlight is how long a request waits for another one with its key.
@@ -40,24 +41,27 @@ func NewWrite[In, C, Out any](
 	o = newOperation[In, Out](s, true, func(ctx context.Context, c auth.Caller, in any) (any, error) {
 		var committed C
 		key := CallFrom(ctx).IdempotencyKey
-		err := db.InTx(ctx, func(tx *pg.Tx) (err error) {
+		writing, span := telemetry.Start(ctx, "transaction")
+		err := db.InTx(writing, func(tx *pg.Tx) (err error) {
 			if key == "" {
-				committed, err = commit(ctx, tx, c, *in.(*In))
+				committed, err = commit(writing, tx, c, *in.(*In))
 				return err
 			}
-			row, err := o.claim(ctx, tx, c, in, key)
+			row, err := o.claim(writing, tx, c, in, key)
 			if err != nil {
 				return err
 			}
 			if row.stored != nil {
+				telemetry.Replayed(writing)
 				committed = *new(C)
 				return json.Unmarshal(row.stored, &committed)
 			}
-			if committed, err = commit(ctx, tx, c, *in.(*In)); err != nil {
+			if committed, err = commit(writing, tx, c, *in.(*In)); err != nil {
 				return err
 			}
-			return row.store(ctx, tx, committed)
+			return row.store(writing, tx, committed)
 		})
+		span.End(err)
 		if err != nil {
 			return nil, err
 		}

@@ -32,6 +32,13 @@ func (c Caused) Traceparent() string { return c.Trace }
 // Traceparent is the trace that the work continues.
 func (a IndexArgs) Traceparent() string { return a.Trace }
 
+// Origin is whose work it is, and the event that asked for it; zero when there
+// is none.
+func (c Caused) Origin() (owner, event uuid.UUID) { return c.OwnerID, c.EventID }
+
+// Origin is whose work it is. Of the events that it covers none is told.
+func (a IndexArgs) Origin() (owner, event uuid.UUID) { return a.OwnerID, uuid.UUID{} }
+
 // MailTestArgs asks for a test mail; Data is empty.
 type MailTestArgs struct{ Caused }
 

@@ -9,11 +9,17 @@ import (
 
 	"standmeet/shared/outbox"
 	"standmeet/shared/pg"
+	"standmeet/shared/telemetry"
 	"standmeet/shared/waiter"
 )
 
-// FinalSource lets a waiter wait for tasks to end; keys are task ids, values
-// their [State].
+// final is what a waiter reads of a task that has ended.
+type final struct {
+	State State
+	At    time.Time
+}
+
+// FinalSource lets a waiter wait for tasks to end; keys are task ids.
 func FinalSource(db *pg.DB) waiter.Source {
 	return waiter.Source{Channel: Final, Read: func(ctx context.Context, keys []string) (map[string]any, error) {
 		events, subscribers := make([]uuid.UUID, 0, len(keys)), make([]string, 0, len(keys))
@@ -23,7 +29,7 @@ func FinalSource(db *pg.DB) waiter.Source {
 			}
 		}
 		rows, err := db.Query(ctx, `
-			SELECT t.event_id, t.subscriber, t.state
+			SELECT t.event_id, t.subscriber, t.state, t.finished_at
 			FROM unnest($1::uuid[], $2::text[]) AS k (event_id, subscriber)
 			JOIN tasks t USING (event_id, subscriber)
 			WHERE t.state NOT IN ('pending', 'running')`, events, subscribers)
@@ -32,9 +38,9 @@ func FinalSource(db *pg.DB) waiter.Source {
 		}
 		found := map[string]any{}
 		var id ID
-		var state State
-		_, err = pgx.ForEachRow(rows, []any{&id.Event, &id.Subscriber, &state}, func() error {
-			found[id.String()] = state
+		var end final
+		_, err = pgx.ForEachRow(rows, []any{&id.Event, &id.Subscriber, &end.State, &end.At}, func() error {
+			found[id.String()] = end
 			return nil
 		})
 		return found, err
@@ -55,6 +61,8 @@ type Receipt struct {
 	ID     ID
 	ticket *waiter.Ticket
 	full   bool
+	// the task may have ended long before the wait
+	resumed bool
 }
 
 // Expect takes a place before the commit that makes the task. The three steps
@@ -70,6 +78,7 @@ func (r *Receipts) Expect(event uuid.UUID, subscriber string) *Receipt {
 // Resume takes a place for a task that is committed already.
 func (r *Receipts) Resume(id ID) *Receipt {
 	rc := r.Expect(id.Event, id.Subscriber)
+	rc.resumed = true
 	if rc.ticket != nil {
 		rc.ticket.Recheck()
 	}
@@ -90,19 +99,26 @@ func (r *Receipts) LatestFor(ctx context.Context, owner uuid.UUID, kind, subject
 // receipt's place is given back.
 func (rc *Receipt) Await(ctx context.Context, since time.Time, budget time.Duration) (State, waiter.Wait) {
 	defer rc.Drop()
-	w := waiter.Wait{AskedMS: budget.Milliseconds(), Ended: waiter.NotAsked}
-	if budget <= 0 {
-		return "", w
+	ctx, span := telemetry.Wait(ctx, rc.ID.Subscriber, rc.ID.Event)
+	var end final
+	var waited time.Duration
+	ended := waiter.NotAsked
+	switch {
+	case budget <= 0:
+	case rc.full:
+		ended = waiter.Capacity
+	default:
+		var values map[string]any
+		values, ended = rc.ticket.Wait(ctx, since.Add(budget))
+		end, _ = values[rc.ID.String()].(final)
+		waited = time.Since(since)
 	}
-	if rc.full {
-		w.Ended = waiter.Capacity
-		return "", w
+	if rc.resumed {
+		span.End(string(ended), waited, time.Time{})
+	} else {
+		span.End(string(ended), waited, end.At)
 	}
-	values, ended := rc.ticket.Wait(ctx, since.Add(budget))
-	w.Ended = ended
-	w.WaitedMS = time.Since(since).Milliseconds()
-	state, _ := values[rc.ID.String()].(State)
-	return state, w
+	return end.State, waiter.Wait{AskedMS: budget.Milliseconds(), WaitedMS: waited.Milliseconds(), Ended: ended}
 }
 
 // Drop gives the place back without waiting. It may be called more than once.

@@ -133,17 +133,17 @@ func (s *searcher) inSettings(ctx context.Context, read func(pgx.Rows) error, sq
 	return pg.Fault(s.db.Pool().SendBatch(ctx, &b).Close())
 }
 
-// find answers what matches, best first. There are tiers of candidates: by
-// name, by head words, by any words. The latter two read the newest pages first
-// and the rest only when that gave too few. All conditions on a tier are
-// answered inside the GIN index, so that its cost does not depend on how many
-// notes hold the words, but for the postings of the rarer ones.
+// find answers what matches, best first. The candidates come in tiers, each of
+// them answered inside the GIN index. Notes that hold all words: the newest
+// pages, and the rest only when these gave too few. If both did, notes with a
+// word that begins with the last one. If there were more than are ranked, notes
+// with the words in their head, so that no title is missed for its age.
 func (s *searcher) find(ctx context.Context, q text.Query) ([]result, error) {
 	most := ranked
 	if len(q.Phrases) > 0 {
 		most = phrased
 	}
-	args := []any{s.owner, q.TSQuery, most, max(surveyed, most), s.o.Seen, []string{nameKey(text.FoldName(s.o.Query))}}
+	args := []any{s.owner, q.TSQuery, most, max(surveyed, most), s.o.Seen, []string{nameKey(text.FoldName(s.o.Query))}, q.WholeWords().TSQuery}
 	facets := "owner_id = $1"
 	if s.o.Genre != "" {
 		args = append(args, []string{genreKey(s.o.Genre)})
@@ -161,29 +161,32 @@ func (s *searcher) find(ctx context.Context, q text.Query) ([]result, error) {
 		args = append(args, seen)
 		facets += fmt.Sprintf(" AND keys && $%d", len(args))
 	}
-	tier := func(column string) string {
-		match := facets + " AND " + column + " @@ $2::tsquery"
-		return column + `_new AS MATERIALIZED (
-			SELECT note_id FROM note_search WHERE ` + match + ` AND keys && (SELECT newest FROM page) LIMIT $3
-		), ` + column + `_old AS MATERIALIZED (
-			SELECT note_id FROM (
-				SELECT note_id, turn FROM note_search WHERE ` + match + ` AND (SELECT count(*) FROM ` + column + `_new) < $3 LIMIT $4
-			) AS t ORDER BY turn DESC LIMIT $3
-		)`
+	all := func(match string) string {
+		return `SELECT note_id FROM (SELECT note_id, turn FROM note_search WHERE ` + facets + ` AND ` + match + ` LIMIT $4) AS t ORDER BY turn DESC LIMIT $3`
 	}
+	// IS TRUE keeps the planner from answering the last condition by the index
+	// once more, for all notes.
 	sql := `
 		WITH page AS MATERIALIZED (
 			SELECT ARRAY['p:' || (last_value >> 12), 'p:' || ((last_value >> 12) - 1)] AS newest FROM note_search_turn
 		), named AS MATERIALIZED (
 			SELECT note_id FROM note_search WHERE ` + facets + ` AND keys @> $6 LIMIT 50
-		), ` + tier("head") + `, ` + tier("words") + `, candidate AS (
-			SELECT note_id FROM named UNION SELECT note_id FROM head_new UNION SELECT note_id FROM head_old
-			UNION SELECT note_id FROM words_new UNION SELECT note_id FROM words_old
+		), newest AS MATERIALIZED (
+			SELECT note_id FROM note_search WHERE ` + facets + ` AND words @@ $7::tsquery AND keys && (SELECT newest FROM page) LIMIT $3
+		), older AS MATERIALIZED (
+			` + all(`words @@ $7::tsquery AND (SELECT count(*) FROM newest) < $3`) + `
+		), begun AS MATERIALIZED (
+			` + all(`words @@ $2::tsquery AND $2 <> $7 AND (SELECT count(*) FROM newest) < $3 AND (SELECT count(*) FROM older) < $3`) + `
+		), head AS MATERIALIZED (
+			` + all(`head @@ $7::tsquery AND ((SELECT count(*) FROM newest) = $3 OR (SELECT count(*) FROM older) = $3)`) + `
+		), candidate AS (
+			SELECT note_id FROM named UNION SELECT note_id FROM newest UNION SELECT note_id FROM older
+			UNION SELECT note_id FROM begun UNION SELECT note_id FROM head
 		)
 		SELECT n.id, ts_rank(s.words, $2::tsquery) + CASE WHEN s.note_id IN (SELECT note_id FROM named) THEN 1 ELSE 0 END AS score,
 			CASE WHEN $3 > ` + strconv.Itoa(ranked) + ` THEN s.plain END
 		FROM candidate c JOIN note_search s ON s.note_id = c.note_id JOIN notes n ON n.id = c.note_id
-		WHERE n.owner_id = $1 AND n.deleted_at IS NULL AND ($2 = '' OR s.words @@ $2::tsquery)
+		WHERE n.owner_id = $1 AND n.deleted_at IS NULL AND ($2 = '' OR s.words @@ $2::tsquery) IS TRUE
 			AND ($5::text[] IS NULL OR n.genre <> 'raw' AND n.visibility = ANY ($5) AND s.version = n.version)
 		ORDER BY score DESC, n.updated_at DESC, n.id DESC`
 	var found []result

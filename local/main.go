@@ -1,13 +1,13 @@
 // Command local runs StandMeet on this machine: the functions behind an API
 // gateway, the relay and the workers, in one process on a PostgreSQL server that
-// it brings along. `local ops` lists the operations instead.
+// it brings along. `local ops` lists the operations instead, `local bench` measures.
 package main
 
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
-	"log/slog"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -16,24 +16,45 @@ import (
 	"syscall"
 	"time"
 
+	"standmeet/local/bench"
 	"standmeet/shared/auth"
 	"standmeet/shared/config"
 	"standmeet/shared/email"
+	"standmeet/shared/telemetry"
 )
 
 func main() {
-	switch command := strings.Join(os.Args[1:], " "); command {
-	case "":
+	switch command := strings.Join(os.Args[1:], " "); {
+	case command == "":
 		os.Exit(run())
-	case "ops":
+	case command == "bench" || strings.HasPrefix(command, "bench -"):
+		os.Exit(measure(os.Args[2:]))
+	case command == "ops":
 		if err := printOps(os.Stdout); err != nil {
 			fmt.Fprintln(os.Stderr, "standmeet:", err)
 			os.Exit(1)
 		}
 	default:
-		fmt.Fprintf(os.Stderr, "standmeet: there is no command %q; without one it runs, and ops lists the operations\n", command)
+		fmt.Fprintf(os.Stderr, "standmeet: there is no command %q; without one it runs, ops lists the operations, bench measures\n", command)
 		os.Exit(2)
 	}
+}
+
+func measure(args []string) int {
+	o, err := bench.ParseFlags(args, os.LookupEnv)
+	if errors.Is(err, flag.ErrHelp) {
+		return 0
+	}
+	if err != nil {
+		return 2 // flag has said why
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := bench.Run(ctx, o); err != nil {
+		fmt.Fprintln(os.Stderr, "standmeet:", err)
+		return 1
+	}
+	return 0
 }
 
 func run() int {
@@ -60,7 +81,7 @@ func run() int {
 	}()
 	o := Options{
 		Config: c, Dir: filepath.Join("local", ".run"), Out: os.Stdout, Owner: whoAmI(ctx),
-		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: c.LogLevel})),
+		Logger: telemetry.NewLogger(os.Stderr, c.LogLevel, c.Production),
 	}
 	if err := Run(ctx, o); err != nil && !(ctx.Err() != nil && errors.Is(err, context.Canceled)) {
 		fmt.Fprintln(os.Stderr, "standmeet:", err)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"standmeet/shared/corpus/text"
 	"standmeet/shared/pg"
@@ -56,9 +57,9 @@ type IndexRow struct {
 	Version int64
 	Deleted bool
 	Lang    string
-	// Words and Head are literals of PostgreSQL's tsvector.
-	Words string
-	Head  string
+	// Words are all words of the note, Head those of title, aliases and tags.
+	Words pgtype.TSVector
+	Head  pgtype.TSVector
 	Keys  []string
 	Links []string
 	Plain string
@@ -77,13 +78,11 @@ func BuildIndexRow(s Source) IndexRow {
 		return row
 	}
 	doc := text.Extract([]byte(s.Body))
-	fields := text.Fields{
+	index := text.Analyze(text.Fields{
 		Title: s.Title, Aliases: s.Aliases, Tags: s.Tags, URI: strings.ReplaceAll(s.Path, "/", " "),
 		Headings: doc.Headings, Plain: doc.Plain,
-	}
-	whole := text.Analyze(fields)
-	head := text.Analyze(text.Fields{Title: s.Title, Aliases: s.Aliases, Tags: s.Tags, Lang: whole.Lang})
-	row.Lang, row.Words, row.Head, row.Plain, row.Terms = whole.Lang, whole.TSVector, head.TSVector, doc.Plain, whole.Terms
+	})
+	row.Lang, row.Words, row.Head, row.Plain, row.Terms = index.Lang, index.Words, index.Head, doc.Plain, index.Terms
 	row.Keys = []string{genreKey(s.Genre)}
 	if s.Genre != Raw {
 		row.Keys = append(row.Keys, visibilityKey(s.Visibility))
@@ -143,7 +142,8 @@ func WriteIndex(ctx context.Context, tx *pg.Tx, rows []IndexRow) error {
 	rows = slices.SortedFunc(slices.Values(rows), func(a, b IndexRow) int { return slices.Compare(a.NoteID[:], b.NoteID[:]) })
 	n := len(rows)
 	notes, owners, versions, deleted := make([]uuid.UUID, n), make([]uuid.UUID, n), make([]int64, n), make([]bool, n)
-	langs, words, heads, keys, links, plains := make([]string, n), make([]string, n), make([]string, n), make([]string, n), make([]string, n), make([]string, n)
+	langs, keys, links, plains := make([]string, n), make([]string, n), make([]string, n), make([]string, n)
+	words, heads := make([]pgtype.TSVector, n), make([]pgtype.TSVector, n)
 	for i, r := range rows {
 		notes[i], owners[i], versions[i], deleted[i] = r.NoteID, r.OwnerID, r.Version, r.Deleted
 		langs[i], words[i], heads[i], plains[i] = r.Lang, r.Words, r.Head, r.Plain
@@ -151,12 +151,12 @@ func WriteIndex(ctx context.Context, tx *pg.Tx, rows []IndexRow) error {
 	}
 	_, err := tx.Exec(ctx, `
 		INSERT INTO note_search AS s (note_id, owner_id, version, deleted, lang, turn, words, head, keys, links, plain)
-		SELECT note_id, owner_id, version, deleted, lang, turn, words::tsvector, head::tsvector,
+		SELECT note_id, owner_id, version, deleted, lang, turn, coalesce(words, ''), coalesce(head, ''),
 			CASE WHEN deleted THEN '{}' ELSE string_to_array(keys, E'\n') || ('p:' || (turn >> 12)) END,
 			string_to_array(links, E'\n'), plain
 		FROM (
 			SELECT *, nextval('note_search_turn') AS turn
-			FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::boolean[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[])
+			FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::boolean[], $5::text[], $6::tsvector[], $7::tsvector[], $8::text[], $9::text[], $10::text[])
 				AS r (note_id, owner_id, version, deleted, lang, words, head, keys, links, plain)
 		) AS r
 		ON CONFLICT (note_id) DO UPDATE SET

@@ -2,12 +2,12 @@ package text
 
 import (
 	"hash/maphash"
-	"strconv"
 	"strings"
 	"sync"
 	"unicode/utf8"
 
 	"github.com/blevesearch/snowballstem"
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
 // Limits of an Index.
@@ -71,7 +71,8 @@ func Analyze(f Fields) Index {
 	surfaces := len(a.entries)
 	a.stemAll(surfaces, latinLang)
 	terms := a.terms(surfaces)
-	return Index{Lang: lang, TSVector: a.literal(), Terms: terms}
+	words, head := a.vectors()
+	return Index{Lang: lang, Words: words, Head: head, Terms: terms}
 }
 
 var analyzers = sync.Pool{New: func() any {
@@ -386,8 +387,9 @@ func (e *entry) size() int {
 	return n
 }
 
-// literal writes the entries.
-func (a *analyzer) literal() string {
+// vectors answers the entries as a tsvector, and those of title, aliases and
+// tags alone as another.
+func (a *analyzer) vectors() (words, head pgtype.TSVector) {
 	total := 0
 	for i := range a.entries {
 		total += a.entries[i].size()
@@ -395,30 +397,65 @@ func (a *analyzer) literal() string {
 	if total > MaxIndexBytes {
 		a.shed()
 	}
-	out := a.out[:0]
+	heads, places := 0, 0
+	for i := range a.entries {
+		e := &a.entries[i]
+		e.order()
+		places += int(e.positions)
+		if e.heads() > 0 {
+			heads++
+		}
+	}
+	arena := string(a.arena)
+	positions := make([]pgtype.TSVectorPosition, 0, places)
+	words = pgtype.TSVector{Lexemes: make([]pgtype.TSVectorLexeme, 0, len(a.entries)), Valid: true}
+	head = pgtype.TSVector{Lexemes: make([]pgtype.TSVectorLexeme, 0, heads), Valid: true}
 	for i := range a.entries {
 		e := &a.entries[i]
 		if e.len == 0 {
 			continue
 		}
-		if len(out) > 0 {
-			out = append(out, ' ')
+		start := len(positions)
+		for _, p := range e.at[:e.positions] {
+			positions = append(positions, pgtype.TSVectorPosition{Position: p & maxPosition, Weight: 'D' - pgtype.TSVectorWeight(p>>14)})
 		}
-		out = appendBare(out, a.lexeme(e))
-		for j, p := range e.at[:e.positions] {
-			if j == 0 {
-				out = append(out, ':')
-			} else {
-				out = append(out, ',')
-			}
-			out = strconv.AppendUint(out, uint64(p&maxPosition), 10)
-			if w := p >> 14; w > 0 {
-				out = append(out, 'D'-byte(w))
-			}
+		lexeme := pgtype.TSVectorLexeme{Word: arena[e.off : e.off+uint32(e.len)], Positions: positions[start:]}
+		words.Lexemes = append(words.Lexemes, lexeme)
+		// The fields of the head come first, and so do their positions.
+		if n := e.heads(); n > 0 {
+			lexeme.Positions = lexeme.Positions[:n:n]
+			head.Lexemes = append(head.Lexemes, lexeme)
 		}
 	}
-	a.out = out
-	return string(out)
+	return words, head
+}
+
+// order sorts the positions, each once and by its highest weight, as
+// PostgreSQL's binary format wants them.
+func (e *entry) order() {
+	at := e.at[:e.positions]
+	for i := 1; i < len(at); i++ {
+		for j := i; j > 0 && (at[j]&maxPosition < at[j-1]&maxPosition || at[j]&maxPosition == at[j-1]&maxPosition && at[j] > at[j-1]); j-- {
+			at[j], at[j-1] = at[j-1], at[j]
+		}
+	}
+	n := 0
+	for _, p := range at {
+		if n == 0 || p&maxPosition != at[n-1]&maxPosition {
+			at[n] = p
+			n++
+		}
+	}
+	e.positions = uint8(n)
+}
+
+// heads is how many of the positions stand in title, aliases and tags.
+func (e *entry) heads() int {
+	n := 0
+	for n < int(e.positions) && weight(e.at[n]) >= weightB {
+		n++
+	}
+	return n
 }
 
 // shed brings the entries below MaxIndexBytes; a dropped one has length 0.
@@ -446,28 +483,6 @@ func (e *entry) bodyOnly() bool {
 		}
 	}
 	return true
-}
-
-// appendBare appends a lexeme as a literal has it, quoted where need be.
-func appendBare(out, lexeme []byte) []byte {
-	for _, c := range lexeme {
-		if k := byteTable[c]; k != bLower && k != bDigit && c < utf8.RuneSelf {
-			return appendQuoted(out, lexeme)
-		}
-	}
-	return append(out, lexeme...)
-}
-
-func appendQuoted[T ~string | ~[]byte](out []byte, lexeme T) []byte {
-	out = append(out, '\'')
-	for i := range len(lexeme) {
-		c := lexeme[i]
-		if c == '\'' || c == '\\' {
-			out = append(out, c)
-		}
-		out = append(out, c)
-	}
-	return append(out, '\'')
 }
 
 // terms answers the vocabulary among the first n entries.

@@ -46,9 +46,9 @@ func FuzzFinds(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, s string, from, n int) {
 		ix := Analyze(Fields{Title: s, Aliases: []string{s}, Tags: []string{s}, URI: s, Plain: s, Lang: s})
-		validText(t, "tsvector", ix.TSVector)
+		validText(t, "tsvector", ix.Words.String())
 		validText(t, "language", ix.Lang)
-		words := lexemes(ix.TSVector)
+		words := lexemes(ix.Words.String())
 		for w := range words {
 			if w == "" || len(w) > 2046 {
 				t.Fatalf("lexeme of %d bytes", len(w))
@@ -71,7 +71,7 @@ func FuzzFinds(f *testing.F) {
 		}
 		quoted := ParseQuery(`"` + part + `"`)
 		if quoted.TSQuery != "" && (!matches(words, quoted) || !quoted.MatchesPhrases(s)) {
-			t.Fatalf("%q does not find %q: %s in %s; %q in %q", part, s, quoted.TSQuery, ix.TSVector, quoted.Phrases, foldPhrase(s))
+			t.Fatalf("%q does not find %q: %s in %s; %q in %q", part, s, quoted.TSQuery, ix.Words.String(), quoted.Phrases, foldPhrase(s))
 		}
 	})
 }

@@ -73,7 +73,7 @@ func matches(words map[string]string, q Query) bool {
 func finds(body, query string) bool {
 	plain := Extract([]byte(body)).Plain
 	q := ParseQuery(query)
-	return matches(lexemes(Analyze(Fields{Plain: plain}).TSVector), q) && q.MatchesPhrases(plain)
+	return matches(lexemes(Analyze(Fields{Plain: plain}).Words.String()), q) && q.MatchesPhrases(plain)
 }
 
 func readJSON(t *testing.T, name string, v any) {

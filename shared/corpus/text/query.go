@@ -481,3 +481,16 @@ func appendGap(out []byte) []byte {
 	}
 	return out
 }
+
+// appendQuoted appends a lexeme as a literal has it.
+func appendQuoted(out []byte, lexeme string) []byte {
+	out = append(out, '\'')
+	for i := range len(lexeme) {
+		c := lexeme[i]
+		if c == '\'' || c == '\\' {
+			out = append(out, c)
+		}
+		out = append(out, c)
+	}
+	return append(out, '\'')
+}

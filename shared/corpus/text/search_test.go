@@ -51,12 +51,12 @@ func TestFinds(t *testing.T) {
 	} {
 		for q := range strings.SplitSeq(tc.finds, "; ") {
 			if !finds(tc.body, q) {
-				t.Errorf("%s: %q is not found: %s in %s", tc.name, q, ParseQuery(q).TSQuery, Analyze(Fields{Plain: Extract([]byte(tc.body)).Plain}).TSVector)
+				t.Errorf("%s: %q is not found: %s in %s", tc.name, q, ParseQuery(q).TSQuery, Analyze(Fields{Plain: Extract([]byte(tc.body)).Plain}).Words.String())
 			}
 		}
 		for q := range strings.SplitSeq(tc.misses, "; ") {
 			if finds(tc.body, q) {
-				t.Errorf("%s: %q is found: %s in %s", tc.name, q, ParseQuery(q).TSQuery, Analyze(Fields{Plain: Extract([]byte(tc.body)).Plain}).TSVector)
+				t.Errorf("%s: %q is found: %s in %s", tc.name, q, ParseQuery(q).TSQuery, Analyze(Fields{Plain: Extract([]byte(tc.body)).Plain}).Words.String())
 			}
 		}
 	}
@@ -100,8 +100,8 @@ func TestLanguages(t *testing.T) {
 			t.Errorf("%q: language %q, want %q", tc.body, ix.Lang, tc.lang)
 		}
 		for q := range strings.SplitSeq(tc.finds, "; ") {
-			if q != "" && !matches(lexemes(ix.TSVector), ParseQuery(q)) {
-				t.Errorf("%s: %q is not found: %s in %s", tc.lang, q, ParseQuery(q).TSQuery, ix.TSVector)
+			if q != "" && !matches(lexemes(ix.Words.String()), ParseQuery(q)) {
+				t.Errorf("%s: %q is not found: %s in %s", tc.lang, q, ParseQuery(q).TSQuery, ix.Words.String())
 			}
 		}
 	}
@@ -116,7 +116,7 @@ func TestWeights(t *testing.T) {
 	words := lexemes(Analyze(Fields{
 		Title: "Tall title", Aliases: []string{"other name"}, Tags: []string{"proj/alpha beta", "#Ünï"}, URI: "wiki://path/of-slugs",
 		Headings: []Heading{{1, "Section"}}, Plain: "Section\nbody words of the tall body",
-	}).TSVector)
+	}).Words.String())
 	for word, weight := range map[string]string{"title": "A", "name": "A", "alpha": "B", "#proj": "B", "#proj/alphabeta": "B", "#uni": "B", "slugs": "C", "section": "C", "words": ""} {
 		at, ok := words[word]
 		if first, _, _ := strings.Cut(at, ","); !ok || strings.Trim(first, "0123456789") != weight {
@@ -129,7 +129,7 @@ func TestWeights(t *testing.T) {
 }
 
 func TestTagQueries(t *testing.T) {
-	words := lexemes(Analyze(Fields{Tags: []string{"项目", "machine learning", "a/B/c", "c++"}, Plain: "text with word and project"}).TSVector)
+	words := lexemes(Analyze(Fields{Tags: []string{"项目", "machine learning", "a/B/c", "c++"}, Plain: "text with word and project"}).Words.String())
 	for q, want := range map[string]bool{
 		"#项目": true, "#machine-learning": true, "#MachineLearning": true, "#mach": true, "#a": true, "#a/b": true, "#a/b/c": true, "#c++": true, "＃项目": true,
 		"#word": false, "#b": false, "#mach word": false, "word #a": true, "word -#a": false, "word -#b": true, "#": false, "#1": false, "learning": true,
@@ -173,7 +173,7 @@ func TestExpand(t *testing.T) {
 	if finds("deployment checklist", "deploymnt checklist") {
 		t.Fatal("the misspelt word is found as it is")
 	}
-	words := lexemes(Analyze(Fields{Plain: "The deployments of a checklist"}).TSVector)
+	words := lexemes(Analyze(Fields{Plain: "The deployments of a checklist"}).Words.String())
 	more := q.Expand(0, []string{"deployments", "employment"})
 	if !matches(words, more) {
 		t.Errorf("not found by the expanded query: %s", more.TSQuery)
@@ -215,7 +215,7 @@ func TestIndexLimit(t *testing.T) {
 	}
 	ix := Analyze(Fields{Title: "The Title", Plain: b.String()})
 	total := 0
-	for word, at := range lexemes(ix.TSVector) {
+	for word, at := range lexemes(ix.Words.String()) {
 		total += 4 + (len(word)+1)&^1
 		if at != "" {
 			total += 2 + 2*(1+strings.Count(at, ","))
@@ -224,15 +224,15 @@ func TestIndexLimit(t *testing.T) {
 	if total > MaxIndexBytes || total < MaxIndexBytes*9/10 {
 		t.Errorf("the index takes %d bytes of %d", total, MaxIndexBytes)
 	}
-	words := lexemes(ix.TSVector)
+	words := lexemes(ix.Words.String())
 	for _, want := range []string{"title", "aaaaing", "zzzaing"} {
 		if _, ok := words[want]; !ok {
 			t.Errorf("%q is lost", want)
 		}
 	}
 	small := Analyze(Fields{Plain: strings.Repeat("the same few words again ", 1<<20/25)})
-	if len(small.TSVector) > 400 {
-		t.Errorf("a few words take %d bytes", len(small.TSVector))
+	if len(small.Words.String()) > 400 {
+		t.Errorf("a few words take %d bytes", len(small.Words.String()))
 	}
 }
 
@@ -243,7 +243,7 @@ func TestDeterministic(t *testing.T) {
 		f := Fields{Title: "t", Plain: d.Plain, Headings: d.Headings}
 		first := Analyze(f)
 		Analyze(Fields{Plain: "something else in between, auf Deutsch"})
-		if again := Analyze(f); again.TSVector != first.TSVector || !slices.Equal(again.Terms, first.Terms) || again.Lang != first.Lang {
+		if again := Analyze(f); again.Words.String() != first.Words.String() || !slices.Equal(again.Terms, first.Terms) || again.Lang != first.Lang {
 			t.Fatal("the same note gives two indexes")
 		}
 	}
@@ -255,7 +255,7 @@ func TestNotesAreFound(t *testing.T) {
 	n := 0
 	for _, doc := range docs[:min(len(docs), 400)] {
 		d := Extract(doc)
-		words := lexemes(Analyze(Fields{Plain: d.Plain}).TSVector)
+		words := lexemes(Analyze(Fields{Plain: d.Plain}).Words.String())
 		all := strings.Fields(d.Plain)
 		for i := 0; i+4 <= len(all); i += 1 + len(all)/40 {
 			stretch := strings.Join(all[i:i+4], " ")

@@ -13,7 +13,7 @@ import (
 func Catalog(d Deps) op.Catalog {
 	t := tasks.Deps{DB: d.DB, Receipts: d.Receipts}
 	e := events.Deps{DB: d.DB, Waiter: d.Waiter}
-	a := account.Deps{DB: d.DB, Receipts: d.Receipts}
+	a := d.account()
 	return op.NewCatalog(
 		tasks.Overview(t),
 		tasks.List(t),
@@ -36,3 +36,5 @@ func Catalog(d Deps) op.Catalog {
 		account.SendTestMail(a),
 	)
 }
+
+func (d Deps) account() account.Deps { return account.Deps{DB: d.DB, Receipts: d.Receipts} }

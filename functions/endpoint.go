@@ -71,12 +71,12 @@ func New(d Deps) *Functions {
 func (f *Functions) Endpoint(name string) (http.Handler, error) {
 	switch name {
 	case MCP:
-		return mcp.New(f.Catalog, mcp.Options{Server: f.server, Version: Version}), nil
+		return mcp.New(f.Catalog, mcp.Options{Server: f.server, Version: Version, Answers: f.answers()}), nil
 	case OpenAPI:
 		doc, err := Document(f.Catalog)
 		return document(doc), err
 	case Pages:
-		return account.Pages(account.Deps{DB: f.deps.DB, Receipts: f.deps.Receipts}, f.server, f.deps.HTTPS), nil
+		return account.Pages(f.deps.account(), f.server, f.deps.HTTPS), nil
 	case Any:
 		return f.Catalog.Handler(f.server), nil
 	}
@@ -85,6 +85,13 @@ func (f *Functions) Endpoint(name string) (http.Handler, error) {
 		return nil, fmt.Errorf("functions: there is no function %q", name)
 	}
 	return op.NewCatalog(o).Handler(f.server), nil
+}
+
+// answers says, by subscriber, what answers for a receipt on the MCP face.
+func (f *Functions) answers() map[string]*op.Operation {
+	return map[string]*op.Operation{
+		task.MailTest: account.TestMailAnswer(f.deps.account()),
+	}
 }
 
 // Document is the catalog as OpenAPI.

@@ -410,3 +410,45 @@ func TestPageRefusals(t *testing.T) {
 		t.Errorf("%d sessions of refused requests", n)
 	}
 }
+
+// The answer for a receipt is what the operation would answer now.
+func TestTestMailAnswer(t *testing.T) {
+	w := setup(t)
+	first := w.call(w.token, "POST", "/v1/mail/send-test", `{"wait_seconds":0}`)
+	receipt := first.body["mail"].(map[string]any)["job_id"].(string)
+	answer := account.TestMailAnswer(account.Deps{DB: w.db})
+	ask := func(owner uuid.UUID, id string) (account.MailSent, error) {
+		args, err := json.Marshal(map[string]any{"id": id})
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := answer.Call(t.Context(), auth.Caller{Kind: auth.Owner, OwnerID: owner, Scopes: []string{"*"}}, args, op.CallInfo{})
+		if err != nil {
+			return account.MailSent{}, err
+		}
+		return res.Value.(account.MailSent), nil
+	}
+	if m, err := ask(w.me.ID, receipt); err != nil || m.Mail.State != "sending" || m.PendingReceipt() != receipt {
+		t.Errorf("%+v, %v", m, err)
+	}
+	id, err := task.ParseID(receipt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.db.Exec(t.Context(), `
+		INSERT INTO tasks (event_id, subscriber, owner_id, subject, state, finished_at) VALUES ($1, $2, $3, '', 'completed', now())`,
+		id.Event, id.Subscriber, w.me.ID); err != nil {
+		t.Fatal(err)
+	}
+	if m, err := ask(w.me.ID, receipt); err != nil || m.Mail.State != "sent" || m.PendingReceipt() != "" {
+		t.Errorf("%+v, %v", m, err)
+	}
+	for _, other := range []string{"junk", id.Event.String() + ":corpus.index", uuid.NewString() + ":mail.test"} {
+		if m, err := ask(w.me.ID, other); err == nil {
+			t.Errorf("%s: %+v", other, m)
+		}
+	}
+	if m, err := ask(uuid.New(), receipt); err == nil {
+		t.Errorf("another owner: %+v", m)
+	}
+}

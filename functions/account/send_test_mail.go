@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 
 	"standmeet/shared/auth"
+	"standmeet/shared/fault"
 	"standmeet/shared/op"
 	"standmeet/shared/outbox"
 	"standmeet/shared/pg"
@@ -39,6 +40,19 @@ type MailSent struct {
 	Wait     waiter.Wait `json:"wait"`
 }
 
+// PendingReceipt is the task that was not waited for to its end.
+func (m MailSent) PendingReceipt() string {
+	if m.Mail.State == "sending" {
+		return m.Mail.JobID
+	}
+	return ""
+}
+
+// sent is what can be said about a test mail whose task is in state s.
+func sent(id task.ID, s task.State, w waiter.Wait) MailSent {
+	return MailSent{Mail: mailOf(id, s), Sentence: task.Say(task.MailTest, s), Wait: w}
+}
+
 // SendTestMail declares mail.send_test.
 func SendTestMail(d Deps) *op.Operation {
 	type in struct{}
@@ -65,6 +79,28 @@ func SendTestMail(d Deps) *op.Operation {
 				state = t.State
 			}
 		}
-		return MailSent{Mail: mailOf(id, state), Sentence: task.Say(task.MailTest, state), Wait: wait}, nil
+		return sent(id, state, wait), nil
+	})
+}
+
+// TestMailAnswer declares what answers, for a receipt of mail.send_test, as that
+// operation would now. It belongs to the MCP endpoint and not to the catalog.
+func TestMailAnswer(d Deps) *op.Operation {
+	type in struct {
+		ID string `json:"id" maxLength:"200"`
+	}
+	return op.New(op.Spec{
+		Name: "mail.send_test_answer", Method: "GET", Path: "/v1/mail/send-test", Scope: "account:read",
+		Summary: "Answer for a test mail",
+	}, func(ctx context.Context, c auth.Caller, in in) (m MailSent, err error) {
+		id, err := task.ParseID(in.ID)
+		if err != nil {
+			return m, err
+		}
+		if id.Subscriber != task.MailTest {
+			return m, fault.NotFound("task")
+		}
+		t, err := task.Get(ctx, d.DB, c.OwnerID, id)
+		return sent(id, t.State, waiter.Wait{Ended: waiter.NotAsked}), err
 	})
 }

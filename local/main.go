@@ -83,7 +83,11 @@ func run() int {
 		Config: c, Dir: filepath.Join("local", ".run"), Out: os.Stdout, Owner: whoAmI(ctx),
 		Logger: telemetry.NewLogger(os.Stderr, c.LogLevel, c.Production),
 	}
-	if err := Run(ctx, o); err != nil && !(ctx.Err() != nil && errors.Is(err, context.Canceled)) {
+	err = Run(ctx, o)
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return 0 // stopped while it was starting
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "standmeet:", err)
 		return 1
 	}

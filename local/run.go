@@ -21,6 +21,7 @@ import (
 	"standmeet/shared/config"
 	"standmeet/shared/pg"
 	"standmeet/shared/pgserver"
+	"standmeet/shared/telemetry"
 	"standmeet/workers"
 )
 
@@ -44,6 +45,8 @@ const (
 	drainTime = 5 * time.Second
 	// databaseStop is what PostgreSQL gets to write everything out.
 	databaseStop = 30 * time.Second
+	// telemetryStop is what the collector gets to take the last of it.
+	telemetryStop = time.Second
 )
 
 // Run starts the parts that o.Config asks for and keeps them going until ctx
@@ -103,7 +106,18 @@ func Run(ctx context.Context, o Options) (err error) {
 	if err != nil {
 		return err
 	}
-	parts, err := stack.Start(ctx, stack.Options{URL: facts.DatabaseURL, Logger: o.Logger, Mail: mailer},
+	t, err := telemetry.Setup(ctx, telemetry.Config{Endpoint: c.OTLPEndpoint, Part: c.Parts.String(), Version: functions.Version, Logger: o.Logger})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		sending, cancel := context.WithTimeout(context.WithoutCancel(ctx), telemetryStop)
+		defer cancel()
+		if err := t.Shutdown(sending); err != nil {
+			o.Logger.LogAttrs(ctx, slog.LevelWarn, "the last telemetry was not sent", slog.Any("error", err))
+		}
+	}()
+	parts, err := stack.Start(ctx, stack.Options{URL: facts.DatabaseURL, Logger: o.Logger, Mail: mailer, Telemetry: t},
 		stack.Parts{Gateway: c.Parts.Gateway, Relay: c.Parts.Relay, Workers: c.Parts.Workers})
 	if err != nil {
 		return err
@@ -125,7 +139,7 @@ func Run(ctx context.Context, o Options) (err error) {
 		}
 		facts.Owner.SignInURL = facts.BaseURL + "/sign-in?token=" + facts.Owner.SignInURL
 		handler, err := gateway(functions.New(functions.Deps{
-			DB: parts.DB, Waiter: parts.Waiter, Receipts: parts.Receipts, Auth: tokens, Logger: o.Logger,
+			DB: parts.DB, Waiter: parts.Waiter, Receipts: parts.Receipts, Auth: tokens, Logger: o.Logger, Telemetry: t,
 			MaxWait: c.MaxWait, HTTPS: strings.HasPrefix(facts.BaseURL, "https:"),
 		}), parts.DB)
 		if err != nil {

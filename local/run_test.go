@@ -316,7 +316,7 @@ func signIn(t *testing.T, r *running) {
 	}
 	browser := &http.Client{Jar: jar}
 	get := func(address string) reply {
-		req, err := http.NewRequestWithContext(t.Context(), "GET", address, nil)
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -327,7 +327,7 @@ func signIn(t *testing.T, r *running) {
 	if page.status != 200 || found == nil {
 		t.Fatalf("%d %s", page.status, page.raw)
 	}
-	req, err := http.NewRequestWithContext(t.Context(), "POST", r.BaseURL+"/sign-in", strings.NewReader(url.Values{"token": {found[1]}}.Encode()))
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, r.BaseURL+"/sign-in", strings.NewReader(url.Values{"token": {found[1]}}.Encode()))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -278,7 +278,7 @@ func (w *world) browser() *http.Client {
 
 func (w *world) get(c *http.Client, path string) answer {
 	w.t.Helper()
-	r, err := http.NewRequestWithContext(w.t.Context(), "GET", w.url+path, nil)
+	r, err := http.NewRequestWithContext(w.t.Context(), http.MethodGet, w.url+path, nil)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -287,7 +287,7 @@ func (w *world) get(c *http.Client, path string) answer {
 
 func (w *world) post(c *http.Client, path string, form url.Values, headers ...string) answer {
 	w.t.Helper()
-	r, err := http.NewRequestWithContext(w.t.Context(), "POST", w.url+path, strings.NewReader(form.Encode()))
+	r, err := http.NewRequestWithContext(w.t.Context(), http.MethodPost, w.url+path, strings.NewReader(form.Encode()))
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -340,7 +340,7 @@ func TestSignInAndOut(t *testing.T) {
 	}
 	before := w.count(`SELECT count(*) FROM tokens`)
 	create := func(site string) answer {
-		r, err := http.NewRequestWithContext(t.Context(), "POST", w.url+"/v1/tokens", strings.NewReader(`{"name":"x","scopes":["*"]}`))
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.url+"/v1/tokens", strings.NewReader(`{"name":"x","scopes":["*"]}`))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -116,7 +116,7 @@ func (p *pages) owner(r *http.Request) (*auth.Profile, error) {
 	}
 	c, err := p.server.Authenticate(r.Context(), auth.Credentials{Session: cookie.Value})
 	if f := fault.From(err); f != nil && f.Kind == fault.Unauthorized || err == nil && c.Kind != auth.Owner {
-		return nil, nil //nolint:nilerr // a session that has ended is none
+		return nil, nil
 	}
 	if err != nil {
 		return nil, err

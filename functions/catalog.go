@@ -4,6 +4,7 @@ package functions
 
 import (
 	"standmeet/functions/account"
+	"standmeet/functions/corpus"
 	"standmeet/functions/events"
 	"standmeet/functions/tasks"
 	"standmeet/shared/op"
@@ -11,10 +12,24 @@ import (
 
 // Catalog is every operation.
 func Catalog(d Deps) op.Catalog {
+	c := corpus.Deps{DB: d.DB, Receipts: d.Receipts}
 	t := tasks.Deps{DB: d.DB, Receipts: d.Receipts}
 	e := events.Deps{DB: d.DB, Waiter: d.Waiter}
 	a := d.account()
 	return op.NewCatalog(
+		corpus.Create(c),
+		corpus.Update(c),
+		corpus.Promote(c),
+		corpus.Delete(c),
+		corpus.Restore(c),
+		corpus.Trash(c),
+		corpus.Get(c),
+		corpus.List(c),
+		corpus.Search(c),
+		corpus.PublicList(c),
+		corpus.PublicGet(c),
+		corpus.PublicSearch(c),
+
 		tasks.Overview(t),
 		tasks.List(t),
 		tasks.Get(t),

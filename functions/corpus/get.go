@@ -1,0 +1,38 @@
+package corpus
+
+import (
+	"context"
+
+	"github.com/google/uuid"
+
+	"standmeet/shared/auth"
+	notes "standmeet/shared/corpus"
+	"standmeet/shared/op"
+)
+
+// Get declares corpus.get.
+func Get(d Deps) *op.Operation {
+	type in struct {
+		ID uuid.UUID `json:"id" path:"id" jsonschema:"the note's id"`
+	}
+	type out struct {
+		Note      notes.Note    `json:"note"`
+		Links     []notes.Link  `json:"links" jsonschema:"where the note's links lead, each once, 1000 at most"`
+		Backlinks []notes.Named `json:"backlinks" jsonschema:"notes that link to this one, as far as they are indexed, 100 at most"`
+	}
+	return op.New(op.Spec{
+		Name: "corpus.get", Method: "GET", Path: "/v1/corpus/{id}", Scope: "corpus:read",
+		Summary:     "Read a note",
+		Description: `Reads a note with its body, where its links lead, and which notes link to it. Example: {"id": "…"}.`,
+		Tool:        &op.Tool{ReadOnly: true, Idempotent: true},
+	}, func(ctx context.Context, c auth.Caller, in in) (o out, err error) {
+		if o.Note, err = notes.Get(ctx, d.DB, c.OwnerID, in.ID); err != nil {
+			return o, err
+		}
+		if o.Links, err = notes.LinksOf(ctx, d.DB, c.OwnerID, o.Note, nil); err != nil {
+			return o, err
+		}
+		o.Backlinks, err = notes.Backlinks(ctx, d.DB, c.OwnerID, o.Note, nil)
+		return o, err
+	})
+}

@@ -195,3 +195,10 @@ func WriteTerms(ctx context.Context, tx *pg.Tx, terms []Term) error {
 		SELECT * FROM unnest($1::uuid[], $2::text[]) ON CONFLICT DO NOTHING`, owners, words)
 	return err
 }
+
+// Indexed reports whether the index reflects n, which is as it was read, or a
+// later version.
+func Indexed(ctx context.Context, q pg.Querier, n Note) (indexed bool, err error) {
+	err = q.QueryRow(ctx, `SELECT EXISTS (SELECT FROM note_search WHERE note_id = $1 AND version >= $2)`, n.ID, n.Version).Scan(&indexed)
+	return indexed, pg.Fault(err)
+}

@@ -355,7 +355,7 @@ func stemmerOf(s script, latinLang int) int {
 
 func (a *analyzer) stem(l int, folded []byte, source string) string {
 	cache := a.stems[l]
-	written := source
+	var written string
 	if source != "" {
 		written = lowerNFC(source)
 		if s, ok := cache[written]; ok {

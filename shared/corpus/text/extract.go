@@ -315,11 +315,11 @@ func (e *extractor) dropCallout(start int) {
 	if !bytes.HasPrefix(line, []byte("[!")) {
 		return
 	}
-	close := bytes.IndexByte(line, ']')
-	if close < 3 || bytes.IndexByte(line[:close], ' ') >= 0 {
+	end := bytes.IndexByte(line, ']')
+	if end < 3 || bytes.IndexByte(line[:end], ' ') >= 0 {
 		return
 	}
-	rest := bytes.TrimLeft(line[close+1:], "+- ")
+	rest := bytes.TrimLeft(line[end+1:], "+- ")
 	e.buf = append(e.buf[:start], rest...)
 }
 
@@ -373,7 +373,7 @@ func (e *extractor) write(s []byte) {
 			j++
 		}
 		if e.gap {
-			if len(e.buf) > e.line && !(e.soft && denseBorder(e.buf, s[i:j])) {
+			if len(e.buf) > e.line && (!e.soft || !denseBorder(e.buf, s[i:j])) {
 				e.buf = append(e.buf, ' ')
 			}
 			e.gap = false

@@ -146,7 +146,7 @@ func spaceless(r rune) bool {
 		return true
 	}
 	// CJK and full-width punctuation.
-	return 0x3001 <= r && r <= 0x301F || 0x30FB == r || 0xFF01 <= r && r <= 0xFF65
+	return 0x3001 <= r && r <= 0x301F || r == 0x30FB || 0xFF01 <= r && r <= 0xFF65
 }
 
 // appendFold appends the folded form of a word's rune: lower case, without the

@@ -123,7 +123,7 @@ func (g *guarded) bytes() []byte {
 func (g *guarded) prefix(i, end int) int {
 	markers, indent := 0, 0
 	for i < end {
-		n := 0
+		n := 1
 		switch c := g.src[i]; {
 		case c == ' ' || c == '\t':
 			if c == '\t' {
@@ -134,12 +134,10 @@ func (g *guarded) prefix(i, end int) int {
 			}
 			i++
 			continue
-		case c == '>':
-			n = 1
-		case c == '-' || c == '+' || c == '*':
-			n = 1
+		case c == '>' || c == '-' || c == '+' || c == '*':
 		case '0' <= c && c <= '9':
-			for n = 1; i+n < end && n < 9 && '0' <= g.src[i+n] && g.src[i+n] <= '9'; n++ {
+			for i+n < end && n < 9 && '0' <= g.src[i+n] && g.src[i+n] <= '9' {
+				n++
 			}
 			if i+n == end || g.src[i+n] != '.' && g.src[i+n] != ')' {
 				return i

@@ -255,9 +255,9 @@ func (p *queryParser) alternatives(s string, stems bool) [][]string {
 	if len(folded) == 0 {
 		return nil
 	}
-	any := [][]string{{string(folded)}}
+	ways := [][]string{{string(folded)}}
 	if !stems || !stemmable(folded) {
-		return any
+		return ways
 	}
 	r, _ := utf8.DecodeRune(folded)
 	script := scriptOf(r)
@@ -267,11 +267,11 @@ func (p *queryParser) alternatives(s string, stems bool) [][]string {
 			continue
 		}
 		stem := l.stemOf(p.env, lowerNFC(s))
-		if len(stem) >= 2 && !slices.ContainsFunc(any, func(a []string) bool { return a[0] == stem }) {
-			any = append(any, []string{stem})
+		if len(stem) >= 2 && !slices.ContainsFunc(ways, func(a []string) bool { return a[0] == stem }) {
+			ways = append(ways, []string{stem})
 		}
 	}
-	return any
+	return ways
 }
 
 // runLexemes answers the two-character words of a run, or its one character.

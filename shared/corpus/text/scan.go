@@ -118,7 +118,7 @@ func (sc *scanner) word(p *piece, start int) {
 		k := byteTable[c]
 		switch k {
 		case bLower:
-			if last == bUpper && i-start >= 2 && byteTable[s[i-2]] == bUpper && !(c == 's' && !lowerAt(s, i+1)) {
+			if last == bUpper && i-start >= 2 && byteTable[s[i-2]] == bUpper && (c != 's' || lowerAt(s, i+1)) {
 				p.compound = true // HTTPServer, but not URLs
 			}
 		case bUpper:
@@ -318,7 +318,7 @@ func splitCamel(s string, i, j int, out []lex) []lex {
 			if byteTable[s[k]] == bUpper && byteTable[s[k-1]] == bLower {
 				break
 			}
-			if k+1 < j && byteTable[s[k]] == bUpper && byteTable[s[k-1]] == bUpper && byteTable[s[k+1]] == bLower && !(s[k+1] == 's' && (k+2 == j || byteTable[s[k+2]] != bLower)) {
+			if k+1 < j && byteTable[s[k]] == bUpper && byteTable[s[k-1]] == bUpper && byteTable[s[k+1]] == bLower && (s[k+1] != 's' || k+2 < j && byteTable[s[k+2]] == bLower) {
 				break
 			}
 			k++

@@ -321,7 +321,7 @@ func (f *finder) strange(s string, start, end int) {
 // ellipses, and moves the cuts between words.
 func widen(s string, start, end, size int) (from, to int) {
 	room := size - 2 - utf8.RuneCountInString(s[start:min(end, start+4*size)])
-	from, to = start, start
+	from = start
 	after := 0
 	for i := end; i < len(s) && after < room; after++ {
 		i += runeLen(s, i)

@@ -193,6 +193,10 @@ func (f *finder) scan(s string) {
 			continue
 		}
 		r, n := utf8.DecodeRuneInString(s[i:])
+		if 0x4E00 <= r && r <= 0x9FFF && !f.low[byte(r)] {
+			i, inWord = i+n, false
+			continue
+		}
 		if composes(r) || i+n < len(s) && s[i+n] == 0xE3 && composes(r1(s[i+n:])) {
 			end := i + n
 			for end < len(s) && s[end] >= utf8.RuneSelf {

@@ -92,14 +92,16 @@ func documents(t *testing.T) (docs []document) {
 // once by a phrase of it, follows its edits, and is gone when it is deleted.
 func TestRealDocuments(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, "gateway,relay,workers")
+	s := newSite(t)
+	s.binary = plain
+	s.start("gateway,relay,workers")
 	docs := documents(t)
 	if len(docs) < 300 {
 		t.Fatalf("%d documents", len(docs))
 	}
 	work := make(chan int)
 	var hands sync.WaitGroup
-	for range 4 {
+	for range 2 {
 		hands.Go(func() {
 			for i := range work {
 				life(s, i, docs[i])

@@ -25,37 +25,47 @@ import (
 	"standmeet/shared/pgtest"
 )
 
-// binary is the product, built once for all tests of this process.
-var binary = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "standmeet-e2e-")
-	if err != nil {
-		return "", err
-	}
-	path := filepath.Join(dir, "standmeet")
-	out, err := exec.Command("go", "build", "-race", "-o", path, "standmeet/local").CombinedOutput()
+// The product, built once for all tests of this process: with the race detector
+// for most, without it (and as fast as it is) where a budget of 2 s has to hold
+// for hundreds of requests.
+var (
+	workshop string
+	raced    = sync.OnceValues(func() (string, error) { return build("raced", "-race") })
+	plain    = sync.OnceValues(func() (string, error) { return build("plain") })
+)
+
+func build(name string, flags ...string) (string, error) {
+	path := filepath.Join(workshop, name)
+	out, err := exec.Command("go", append(append([]string{"build"}, flags...), "-o", path, "standmeet/local")...).CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("%w: %s", err, out)
 	}
 	return path, nil
-})
+}
 
 func TestMain(m *testing.M) {
-	code := m.Run()
-	if path, err := binary(); err == nil {
-		_ = os.RemoveAll(filepath.Dir(path)) // only a temporary file
-	}
+	code := func() int {
+		var err error
+		if workshop, err = os.MkdirTemp("", "standmeet-e2e-"); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer os.RemoveAll(workshop)
+		return m.Run()
+	}()
 	os.Exit(code)
 }
 
 // site is one installation: a database and the processes on it.
 type site struct {
 	*testing.T
-	url     string
-	db      *pg.DB // to look at what is committed
-	base    string
-	token   string
-	handle  string
-	mailDir string
+	url    string
+	db     *pg.DB // to look at what is committed
+	base   string
+	token  string
+	handle string
+	// binary is raced or plain
+	binary func() (string, error)
 }
 
 // newSite starts an installation with the given processes, each a list of parts
@@ -67,7 +77,7 @@ func newSite(t *testing.T, processes ...string) *site {
 
 func newSiteAt(t *testing.T, url string, processes ...string) *site {
 	t.Helper()
-	s := &site{T: t, url: url, db: pgtest.Open(t, url, pg.Options{})}
+	s := &site{T: t, url: url, db: pgtest.Open(t, url, pg.Options{}), binary: raced}
 	for _, p := range processes {
 		s.start(p)
 	}
@@ -108,7 +118,7 @@ func (s *site) start(parts string, env ...string) *process {
 
 func (s *site) startOn(url, parts string, env ...string) *process {
 	s.Helper()
-	path, err := binary()
+	path, err := s.binary()
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -133,7 +143,6 @@ func (s *site) startOn(url, parts string, env ...string) *process {
 	if strings.Contains(parts, "gateway") {
 		var facts struct {
 			BaseURL string `json:"base_url"`
-			MailDir string `json:"mail_dir"`
 			Owner   struct{ Handle, Token string }
 		}
 		raw, err := os.ReadFile(filepath.Join(p.cmd.Dir, "local", ".run", "run.json"))

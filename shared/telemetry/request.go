@@ -56,7 +56,7 @@ func (t *Telemetry) Tool(ctx context.Context, operation string) (context.Context
 
 func (t *Telemetry) call(ctx context.Context, operation string, duration metric.Float64Histogram, labels ...attribute.KeyValue) (context.Context, *Call) {
 	c := &Call{t: t, operation: operation, began: time.Now(), duration: duration, labels: labels}
-	ctx, c.span = t.tracer.Start(ctx, operation, trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(c.began),
+	ctx, c.span = begin(ctx, t.tracer, operation, trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(c.began),
 		trace.WithAttributes(attribute.String("standmeet.operation", operation)), trace.WithAttributes(labels...))
 	c.ctx = context.WithValue(ctx, callKey{}, c)
 	return c.ctx, c
@@ -107,7 +107,7 @@ func Wait(ctx context.Context, kind string, event uuid.UUID) (context.Context, W
 	if c == nil {
 		return ctx, Waiting{}
 	}
-	ctx, span := c.t.tracer.Start(ctx, "wait "+kind, trace.WithAttributes(
+	ctx, span := begin(ctx, c.t.tracer, "wait "+kind, trace.WithAttributes(
 		attribute.String("standmeet.task.id", event.String()+":"+kind), attribute.String("standmeet.event.id", event.String())))
 	return ctx, Waiting{c, span, kind}
 }

@@ -104,7 +104,7 @@ func Setup(ctx context.Context, c Config) (*Telemetry, error) {
 	}
 	// the SDK has one handler for the whole process
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
-		c.Logger.LogAttrs(context.Background(), slog.LevelWarn, "telemetry: not sent", slog.Any("error", err))
+		c.Logger.LogAttrs(context.Background(), slog.LevelWarn, "telemetry failed", slog.Any("error", err))
 	}))
 	return New(c,
 		sdktrace.NewBatchSpanProcessor(traces, sdktrace.WithMaxQueueSize(spanQueue)),

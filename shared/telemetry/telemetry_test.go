@@ -85,7 +85,10 @@ func TestOff(t *testing.T) {
 		t.Error("a tracer of statements")
 	}
 	off.Pool("x", nil)
-	off.Backlog(func(context.Context) (telemetry.Backlog, error) { t.Error("the backlog was read"); return telemetry.Backlog{}, nil })()
+	off.Backlog(func(context.Context) (telemetry.Backlog, error) {
+		t.Error("the backlog was read")
+		return telemetry.Backlog{}, nil
+	})()
 	if err := off.Shutdown(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -208,6 +211,25 @@ func TestCollector(t *testing.T) {
 	}
 }
 
+// The environment adds to what the process says of itself, and wins.
+func TestResource(t *testing.T) {
+	t.Setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=staging,service.version=2")
+	t.Setenv("OTEL_SERVICE_NAME", "other")
+	spans := tracetest.NewSpanRecorder()
+	on, err := telemetry.New(telemetry.Config{Part: "relay", Version: "1"}, spans, sdkmetric.NewManualReader())
+	if err != nil {
+		t.Fatal(err)
+	}
+	way(on, request(), uuid.New())
+	from := map[string]string{}
+	for _, a := range spans.Ended()[0].Resource().Attributes() {
+		from[string(a.Key)] = a.Value.String()
+	}
+	if from["deployment.environment.name"] != "staging" || from["service.version"] != "2" || from["service.name"] != "other" || from["standmeet.part"] != "relay" {
+		t.Errorf("%v", from)
+	}
+}
+
 func TestEndpointRefused(t *testing.T) {
 	for _, endpoint := range []string{"localhost:4318", "%", "/v1"} {
 		if _, err := telemetry.Setup(t.Context(), telemetry.Config{Endpoint: endpoint}); err == nil {
@@ -280,7 +302,7 @@ func named(t *testing.T, spans *tracetest.SpanRecorder, name string) sdktrace.Re
 func attr(s sdktrace.ReadOnlySpan, key string) string {
 	for _, a := range s.Attributes() {
 		if string(a.Key) == key {
-			return a.Value.Emit()
+			return a.Value.String()
 		}
 	}
 	return ""

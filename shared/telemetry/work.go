@@ -33,7 +33,7 @@ func (t *Telemetry) Batch(ctx context.Context, n int) (context.Context, *Batch) 
 		return ctx, nil
 	}
 	b := &Batch{t: t, began: time.Now(), events: make([]fannedOut, 0, n)}
-	b.ctx, b.span = t.tracer.Start(ctx, "fan_out", trace.WithNewRoot(), trace.WithSpanKind(trace.SpanKindConsumer),
+	b.ctx, b.span = begin(ctx, t.tracer, "fan_out", trace.WithNewRoot(), trace.WithSpanKind(trace.SpanKindConsumer),
 		trace.WithTimestamp(b.began), trace.WithAttributes(semconv.MessagingBatchMessageCount(n)))
 	return b.ctx, b
 }
@@ -46,7 +46,7 @@ func (b *Batch) Event(id, owner uuid.UUID, kind, traceparent string, occurred ti
 		return traceparent
 	}
 	cause := WithTraceparent(context.Background(), traceparent)
-	ctx, span := b.t.tracer.Start(cause, "fan_out "+kind, trace.WithSpanKind(trace.SpanKindConsumer), trace.WithTimestamp(b.began),
+	ctx, span := begin(cause, b.t.tracer, "fan_out "+kind, trace.WithSpanKind(trace.SpanKindConsumer), trace.WithTimestamp(b.began),
 		trace.WithLinks(trace.LinkFromContext(b.ctx)), trace.WithAttributes(
 			attribute.String("standmeet.event.id", id.String()), attribute.String("standmeet.event.type", kind),
 			attribute.String("standmeet.owner.id", owner.String())))
@@ -124,7 +124,7 @@ func (t *Telemetry) Job(ctx context.Context, a Attempt) (context.Context, *Job) 
 		attrs = append(attrs, attribute.String("standmeet.event.id", a.Event.String()), attribute.String("standmeet.task.id", a.Event.String()+":"+a.Kind))
 	}
 	j := &Job{t: t, kind: a.Kind, began: time.Now()}
-	j.ctx, j.span = t.tracer.Start(WithTraceparent(ctx, a.Traceparent), a.Kind,
+	j.ctx, j.span = begin(WithTraceparent(ctx, a.Traceparent), t.tracer, a.Kind,
 		trace.WithSpanKind(trace.SpanKindConsumer), trace.WithTimestamp(j.began), trace.WithAttributes(attrs...))
 	if a.Number == 1 {
 		t.hop(j.ctx, hopStart, a.Kind, since(a.Due, j.began))
@@ -173,7 +173,7 @@ func (t *Telemetry) Together(ctx context.Context, name string, n int, of func(in
 	for i := range n {
 		links[i] = trace.LinkFromContext(of(i))
 	}
-	ctx, span := t.tracer.Start(ctx, name, trace.WithNewRoot(), trace.WithLinks(links...), trace.WithAttributes(semconv.MessagingBatchMessageCount(n)))
+	ctx, span := begin(ctx, t.tracer, name, trace.WithNewRoot(), trace.WithLinks(links...), trace.WithAttributes(semconv.MessagingBatchMessageCount(n)))
 	for i := range n {
 		trace.SpanFromContext(of(i)).AddLink(trace.LinkFromContext(ctx))
 	}

@@ -105,7 +105,7 @@ func New(effects, jobs *pg.DB, o Options) (*Workers, error) {
 	client, err := river.NewClient(riverpgxv5.New(jobs.Pool()), &river.Config{
 		Queues:               queues(),
 		Workers:              registry,
-		Logger:               o.Logger,
+		Logger:               telemetry.AtLeast(o.Logger, slog.LevelWarn),
 		JobTimeout:           15 * time.Second,
 		RescueStuckJobsAfter: rescueAfter,
 		SoftStopTimeout:      softStop,

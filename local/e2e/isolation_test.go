@@ -3,6 +3,7 @@ package e2e
 import (
 	"fmt"
 	"maps"
+	"net/http"
 	"net/url"
 	"regexp"
 	"slices"
@@ -139,7 +140,7 @@ func TestAnotherOwnersThings(t *testing.T) {
 				switch {
 				case strings.Contains(path, "{"+name+"}"):
 					path = strings.ReplaceAll(path, "{"+name+"}", url.PathEscape(fmt.Sprint(v)))
-				case spec.Method == "GET" || spec.Method == "DELETE":
+				case spec.Method == http.MethodGet || spec.Method == http.MethodDelete:
 					query.Set(name, fmt.Sprint(v))
 				default:
 					body[name] = v
@@ -149,7 +150,7 @@ func TestAnotherOwnersThings(t *testing.T) {
 				path += "?" + query.Encode()
 			}
 			var payload any
-			if spec.Method != "GET" && spec.Method != "DELETE" {
+			if spec.Method != http.MethodGet && spec.Method != http.MethodDelete {
 				payload = body
 			}
 			a := other.call(spec.Method, path, payload, "Prefer: wait=0")

@@ -135,19 +135,18 @@ func (db *DB) Close() {
 	}
 }
 
-// Query, QueryRow and Exec run one statement on the pool, outside any
-// transaction of ours.
+// Query runs one query on the pool, outside any transaction of ours.
 func (db *DB) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
 	rows, err := db.pool.Query(ctx, sql, args...)
 	return rows, Fault(err)
 }
 
-// QueryRow: see Query.
+// QueryRow is Query for one row; Scan tells the error.
 func (db *DB) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
 	return db.pool.QueryRow(ctx, sql, args...)
 }
 
-// Exec: see Query.
+// Exec runs one statement on the pool, a transaction of its own.
 func (db *DB) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
 	tag, err := db.pool.Exec(ctx, sql, args...)
 	return tag, Fault(err)

@@ -115,13 +115,14 @@ func FanoutSource(db *pg.DB) waiter.Source {
 // AwaitFanout waits until the relay has fanned out an event, at most until the
 // deadline.
 func AwaitFanout(ctx context.Context, w *waiter.Waiter, id uuid.UUID, deadline time.Time) waiter.Ended {
-	t := w.Register(Fanned, waiter.Key{Signal: id.String(), Read: id.String()})
-	if t == nil {
-		return waiter.Capacity
+	began, ended := time.Now(), waiter.Capacity
+	ctx, span := telemetry.Wait(ctx, "fan_out", id)
+	if t := w.Register(Fanned, waiter.Key{Signal: id.String(), Read: id.String()}); t != nil {
+		defer t.Close()
+		t.Recheck()
+		_, ended = t.Wait(ctx, deadline)
 	}
-	defer t.Close()
-	t.Recheck()
-	_, ended := t.Wait(ctx, deadline)
+	span.End(string(ended), time.Since(began), time.Time{})
 	return ended
 }
 

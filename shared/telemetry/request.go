@@ -100,15 +100,15 @@ type Waiting struct {
 	kind string
 }
 
-// Wait begins a wait of the operation that ctx belongs to, for the task of kind
-// that event asked for.
+// Wait begins a wait of the operation that ctx belongs to: for the task of kind
+// that event asked for, or for the event's fan_out.
 func Wait(ctx context.Context, kind string, event uuid.UUID) (context.Context, Waiting) {
 	c := callFrom(ctx)
 	if c == nil {
 		return ctx, Waiting{}
 	}
 	ctx, span := begin(ctx, c.t.tracer, "wait "+kind, trace.WithAttributes(
-		attribute.String("standmeet.task.id", event.String()+":"+kind), attribute.String("standmeet.event.id", event.String())))
+		attribute.String("standmeet.kind", kind), attribute.String("standmeet.event.id", event.String())))
 	return ctx, Waiting{c, span, kind}
 }
 

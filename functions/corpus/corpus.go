@@ -121,13 +121,14 @@ func (d Deps) answer(ctx context.Context, c auth.Caller, s saved) (Written, erro
 		asking, cancel := context.WithTimeout(ctx, lastLook)
 		defer cancel()
 		t, err := task.Get(asking, d.DB, c.OwnerID, id)
-		if err != nil {
-			return out, nil //nolint:nilerr // the write is committed: an error here would deny it
+		if err == nil {
+			state = t.State
 		}
-		state = t.State
 	}
 	out.Indexed = state == task.Completed
-	out.Sentence = task.Say(task.CorpusIndex, state)
+	if state != "" {
+		out.Sentence = task.Say(task.CorpusIndex, state)
+	}
 	return out, nil
 }
 

@@ -593,12 +593,12 @@ func TestParallelMoves(t *testing.T) {
 	codes := map[string]int{}
 	w.parallel(48, func(i int) {
 		var err error
-		switch from, to := notes[i%6], notes[(i*5+i/6+1)%6]; {
-		case i%8 == 7:
+		switch from, to := notes[i%6], notes[(i*5+i/6+1)%6]; i % 8 {
+		case 7:
 			_, _, err = w.update(from.ID, Change{Title: op.Some(fmt.Sprint("renamed", i))})
-		case i%8 == 5:
+		case 5:
 			_, err = w.create(Draft{Genre: Wiki, Title: fmt.Sprint("child", i), ParentID: &to.ID})
-		case i%8 == 3:
+		case 3:
 			_, err = w.create(Draft{Genre: Wiki, Title: fmt.Sprint("renamed", i+4)})
 		default:
 			_, _, err = w.update(from.ID, Change{ParentID: op.Some(to.ID)})

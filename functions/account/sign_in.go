@@ -61,7 +61,7 @@ type view struct {
 	status int
 }
 
-var page = template.Must(template.New("").Parse(`<!doctype html>
+var markup = template.Must(template.New("").Parse(`<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
@@ -87,7 +87,7 @@ func (p *pages) show(w http.ResponseWriter, v view) {
 	if v.status != 0 {
 		w.WriteHeader(v.status)
 	}
-	_ = page.Execute(w, v) // the client is gone if this fails
+	_ = markup.Execute(w, v) // the client is gone if this fails
 }
 
 // fail shows a failure in words.

@@ -130,20 +130,20 @@ func TestFunction(t *testing.T) {
 	db := pgtest.Open(t, url, pg.Options{})
 	token := owner(t, db)
 	get := function(t, "account.get", url)
-	if a := get.invoke(t, "GET", "/v1/account", token, ""); a.StatusCode != 200 || !strings.Contains(a.Body, `"handle":"me"`) {
+	if a := get.invoke(t, "GET", "/v1/account", token, ""); a.StatusCode != http.StatusOK || !strings.Contains(a.Body, `"handle":"me"`) {
 		t.Errorf("%+v", a)
 	}
 	var used *time.Time
 	if err := db.QueryRow(t.Context(), `SELECT last_used_at FROM tokens`).Scan(&used); err != nil || used == nil {
 		t.Errorf("the use of the token was left to a later request: %v, %v", used, err)
 	}
-	if a := get.invoke(t, "GET", "/v1/tokens", token, ""); a.StatusCode != 404 {
+	if a := get.invoke(t, "GET", "/v1/tokens", token, ""); a.StatusCode != http.StatusNotFound {
 		t.Errorf("%+v", a)
 	}
 
 	mail := function(t, "mail.send_test", url)
 	a := mail.invoke(t, "POST", "/v1/mail/send-test", token, `{"wait_seconds":0.2}`)
-	if a.StatusCode != 200 || !strings.Contains(a.Body, `"ended":"timeout"`) {
+	if a.StatusCode != http.StatusOK || !strings.Contains(a.Body, `"ended":"timeout"`) {
 		t.Errorf("%+v", a)
 	}
 	var listening int
@@ -163,7 +163,7 @@ func TestEndpointsOfNoOperation(t *testing.T) {
 		"sign_in": {"GET", "/sign-in", "", "<h1>Sign in</h1>"},
 		"catalog": {"GET", "/v1/tokens", "", `"total":1`},
 	} {
-		if a := function(t, name, url).invoke(t, c.method, c.path, token, c.body); a.StatusCode != 200 || !strings.Contains(a.Body, c.want) {
+		if a := function(t, name, url).invoke(t, c.method, c.path, token, c.body); a.StatusCode != http.StatusOK || !strings.Contains(a.Body, c.want) {
 			t.Errorf("%s: %+v", name, a)
 		}
 	}

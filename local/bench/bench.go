@@ -292,7 +292,7 @@ func (b *bench) describe(ctx context.Context) error {
 	if _, err := db.Exec(ctx, `CREATE TABLE flush (n int)`); err != nil {
 		return err
 	}
-	r, err := closedLoop(ctx, 1, 300*time.Millisecond, func(ctx context.Context) error {
+	r, err := b.closedLoop(ctx, 1, 300*time.Millisecond, func(ctx context.Context) error {
 		_, err := db.Exec(ctx, `INSERT INTO flush VALUES (1)`)
 		return err
 	})

@@ -28,10 +28,10 @@ func (b *bench) held(ctx context.Context) error {
 			return err
 		}
 		p := &product{Stack: s, owner: owner, body: b.bodies()}
-		if _, err := closedLoop(ctx, writers, time.Second, p.once); err != nil {
+		if _, err := b.closedLoop(ctx, writers, time.Second, p.once); err != nil {
 			return err
 		}
-		free, err := closedLoop(ctx, writers, window, p.once)
+		free, err := b.closedLoop(ctx, writers, window, p.once)
 		if err != nil {
 			return err
 		}
@@ -43,8 +43,8 @@ func (b *bench) held(ctx context.Context) error {
 				return err
 			})
 		}()
-		_, before := closedLoop(ctx, writers, hold-window, p.once)
-		with, after := closedLoop(ctx, writers, window, p.once)
+		_, before := b.closedLoop(ctx, writers, hold-window, p.once)
+		with, after := b.closedLoop(ctx, writers, window, p.once)
 		close(release)
 		if err := errors.Join(before, after, <-ended); err != nil {
 			return err

@@ -11,14 +11,15 @@ import (
 type run struct {
 	took    []time.Duration
 	elapsed time.Duration
+	cpu     time.Duration // of this process and PostgreSQL's
 }
 
 // closedLoop has n clients repeat op for d; what is under way then is finished
 // and counted. The first error ends it.
-func closedLoop(ctx context.Context, n int, d time.Duration, op func(context.Context) error) (run, error) {
+func (b *bench) closedLoop(ctx context.Context, n int, d time.Duration, op func(context.Context) error) (run, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	began := time.Now()
+	cpu, began := b.cpuTime(), time.Now()
 	took := make([][]time.Duration, n)
 	var clients sync.WaitGroup
 	for i := range n {
@@ -34,11 +35,14 @@ func closedLoop(ctx context.Context, n int, d time.Duration, op func(context.Con
 		})
 	}
 	clients.Wait()
-	r := run{took: slices.Concat(took...), elapsed: time.Since(began)}
+	r := run{took: slices.Concat(took...), elapsed: time.Since(began), cpu: b.cpuTime() - cpu}
 	return r, context.Cause(ctx)
 }
 
 func (r run) rate() float64 { return float64(len(r.took)) / r.elapsed.Seconds() }
+
+// cpuEach is the processor time of one operation in milliseconds.
+func (r run) cpuEach() float64 { return ms(r.cpu) / float64(max(len(r.took), 1)) }
 
 func (r run) p50() float64 { return quantile(r.took, 0.50) }
 

@@ -226,7 +226,7 @@ func (b *bench) receipts(ctx context.Context) (err error) {
 				continue
 			}
 			measure := func() error {
-				r, err := closedLoop(ctx, n, m.d, m.op)
+				r, err := b.closedLoop(ctx, n, m.d, m.op)
 				if keep {
 					*m.into = append(*m.into, r)
 				}
@@ -303,6 +303,7 @@ func (b *bench) receipts(ctx context.Context) (err error) {
 			"floor_p50_ms": round(c.floor.p50(), 3), "floor_per_s": round(c.floor.rate(), 0),
 			"reference_p50_ms": round(c.reference.p50(), 3), "reference_per_s": round(c.reference.rate(), 0),
 			"p50_by_floor": round(ratio(c.product, c.floor, run.p50), 2), "rate_by_floor": round(ratio(c.product, c.floor, run.rate), 2),
+			"cpu_ms": round(median(c.product, run.cpuEach), 3), "floor_cpu_ms": round(median(c.floor, run.cpuEach), 3), "reference_cpu_ms": round(median(c.reference, run.cpuEach), 3),
 			"hops_ms": hops[n],
 		}
 	}

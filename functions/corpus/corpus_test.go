@@ -288,9 +288,9 @@ func TestLifeOfANote(t *testing.T) {
 
 func TestNobodyWorks(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, 80*time.Millisecond)
+	h := newHouse(t, 400*time.Millisecond)
 	a := h.ok("POST", "/v1/corpus", object{"genre": "wiki", "title": "waiting"}, nil)
-	if a.Indexed || a.Wait.Ended != waiter.Timeout || a.IndexJobID == "" || a.Wait.AskedMS != 80 || a.Sentence != task.Say(task.CorpusIndex, task.Pending) {
+	if a.Indexed || a.Wait.Ended != waiter.Timeout || a.IndexJobID == "" || a.Wait.AskedMS != 400 || a.Sentence != task.Say(task.CorpusIndex, task.Pending) {
 		t.Errorf("%s", a.body)
 	}
 	a = h.ok("PATCH", "/v1/corpus/"+a.Note.ID.String(), object{"body": "x"}, headers{"Prefer": "wait=0"})

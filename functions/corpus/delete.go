@@ -20,7 +20,7 @@ func Delete(d Deps) *op.Operation {
 	}
 	type out struct {
 		Written
-		Deleted int64 `json:"deleted" jsonschema:"how many notes went into the trash: this one and all below it"`
+		Deleted int64 `json:"deleted,omitempty" jsonschema:"how many notes went into the trash: this one and all below it"`
 	}
 	return op.NewWrite(op.Spec{
 		Name: "corpus.delete", Method: "DELETE", Path: "/v1/corpus/{id}", Scope: "corpus:write",

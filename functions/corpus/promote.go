@@ -24,7 +24,7 @@ func Promote(d Deps) *op.Operation {
 	}
 	type out struct {
 		Written
-		Made bool `json:"made" jsonschema:"false: it had been promoted before, and this is the note that was made then"`
+		Made bool `json:"made,omitempty" jsonschema:"true: this call made the note; absent: it had been promoted before, and this is the note that was made then"`
 	}
 	return op.NewWrite(op.Spec{
 		Name: "corpus.promote", Method: "POST", Path: "/v1/corpus/{id}/promote", Scope: "corpus:write",

@@ -19,7 +19,7 @@ func Restore(d Deps) *op.Operation {
 	}
 	type out struct {
 		Written
-		Restored int64 `json:"restored" jsonschema:"how many notes came back: this one and what its deletion took with it"`
+		Restored int64 `json:"restored,omitempty" jsonschema:"how many notes came back: this one and what its deletion took with it"`
 	}
 	return op.NewWrite(op.Spec{
 		Name: "corpus.restore", Method: "POST", Path: "/v1/corpus/{id}/restore", Scope: "corpus:write",

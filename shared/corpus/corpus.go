@@ -107,6 +107,12 @@ func Get(ctx context.Context, q pg.Querier, owner, id uuid.UUID) (n Note, err er
 	return n, err
 }
 
+// Find is Get for a note that may lie in the trash.
+func Find(ctx context.Context, q pg.Querier, owner, id uuid.UUID) (n Note, err error) {
+	err = n.scan(q.QueryRow(ctx, `SELECT `+withBody+` FROM notes n WHERE n.id = $1 AND n.owner_id = $2`, id, owner))
+	return n, err
+}
+
 // GetPublic reads a note by its path as a visitor may: of the given
 // visibilities, and never a raw one. An empty genre is any; wiki comes first.
 func GetPublic(ctx context.Context, q pg.Querier, owner uuid.UUID, genre Genre, path string, seen []Visibility) (n Note, err error) {

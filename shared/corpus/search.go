@@ -27,7 +27,7 @@ const (
 	ranked  = 200
 	phrased = 2_000
 	// surveyed is how many of a tier are looked at for the newest.
-	surveyed = 5_000
+	surveyed = 2_500
 	// enough results to not look for other spellings
 	enough = 3
 	// how much of a note a snippet is looked for in, in characters

@@ -12,7 +12,7 @@ import (
 
 // Catalog is every operation.
 func Catalog(d Deps) op.Catalog {
-	c := corpus.Deps{DB: d.DB, Receipts: d.Receipts}
+	c := d.corpus()
 	t := tasks.Deps{DB: d.DB, Receipts: d.Receipts}
 	e := events.Deps{DB: d.DB, Waiter: d.Waiter}
 	a := d.account()
@@ -53,3 +53,5 @@ func Catalog(d Deps) op.Catalog {
 }
 
 func (d Deps) account() account.Deps { return account.Deps{DB: d.DB, Receipts: d.Receipts} }
+
+func (d Deps) corpus() corpus.Deps { return corpus.Deps{DB: d.DB, Receipts: d.Receipts} }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"standmeet/functions/account"
+	"standmeet/functions/corpus"
 	"standmeet/functions/mcp"
 	"standmeet/shared/auth"
 	"standmeet/shared/op"
@@ -90,7 +91,8 @@ func (f *Functions) Endpoint(name string) (http.Handler, error) {
 // answers says, by subscriber, what answers for a receipt on the MCP face.
 func (f *Functions) answers() map[string]*op.Operation {
 	return map[string]*op.Operation{
-		task.MailTest: account.TestMailAnswer(f.deps.account()),
+		task.CorpusIndex: corpus.Answer(f.deps.corpus()),
+		task.MailTest:    account.TestMailAnswer(f.deps.account()),
 	}
 }
 

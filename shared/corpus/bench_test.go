@@ -87,6 +87,24 @@ func BenchmarkSearch100k(b *testing.B) {
 	b.Log(size)
 }
 
+// BenchmarkCreate is one writer's commit of a note with its event.
+func BenchmarkCreate(b *testing.B) {
+	w := newWorld(b)
+	parent := w.wiki("parent", nil)
+	i := 0
+	for name, d := range map[string]Draft{"raw": {Genre: Raw}, "wiki": {Genre: Wiki}, "child": {Genre: Wiki, ParentID: &parent.ID}} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				i++
+				d.Title, d.Body = fmt.Sprint(name, " ", i), "some words"
+				if _, err := w.create(d); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
 // fill makes n indexed notes and answers the words that they are made of, by
 // falling frequency.
 func fill(w *world, n int) []string {

@@ -67,8 +67,13 @@ type IndexRow struct {
 	Terms []string
 }
 
-// maxKey keeps a key below what an entry of a GIN index may hold.
-const maxKey = 2_500
+const (
+	// maxKey keeps a key below what an entry of a GIN index may hold.
+	maxKey = 2_500
+	// maxIndexedLinks bounds what one note adds to the index; links beyond make
+	// no backlinks.
+	maxIndexedLinks = 10_000
+)
 
 // BuildIndexRow analyses a note. It is pure computation, and all of an index
 // job's.
@@ -95,7 +100,7 @@ func BuildIndexRow(s Source) IndexRow {
 	}
 	for _, l := range doc.Links {
 		target := text.FoldName(l.Target)
-		if target == "" {
+		if target == "" || len(row.Links) >= maxIndexedLinks {
 			continue
 		}
 		row.Links = append(row.Links, target)

@@ -73,6 +73,7 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 	cfg.ConnConfig.DialFunc = (&net.Dialer{KeepAliveConfig: net.KeepAliveConfig{
 		Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3,
 	}}).DialContext
+	cfg.AfterConnect = registerUUID
 	cfg.ConnConfig.Tracer = o.Tracer
 	params := cfg.ConnConfig.RuntimeParams
 	if o.Name != "" {

@@ -123,7 +123,7 @@ type result struct {
 
 // settings suit the queries below. Each is a few index scans whose cost the
 // planner can't know: it would sometimes read the whole table, or compile.
-const settings = `SELECT set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true), set_config('pg_trgm.similarity_threshold', '0.4', true)`
+const settings = `SELECT set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true), set_config('pg_trgm.similarity_threshold', '0.2', true)`
 
 // inSettings runs a query under the settings, in one round trip.
 func (s *searcher) inSettings(ctx context.Context, read func(pgx.Rows) error, sql string, args ...any) error {
@@ -205,7 +205,8 @@ func (s *searcher) find(ctx context.Context, q text.Query) ([]result, error) {
 }
 
 // similar gives the query with each word that no note holds widened to the
-// words that resemble it.
+// words that resemble it. Trigrams find the candidates, generously, since two
+// letters exchanged in a word of five leave it a fifth of them; near decides.
 func (s *searcher) similar(ctx context.Context, q text.Query) (text.Query, error) {
 	words := make([]string, len(q.Words))
 	for i, w := range q.Words {
@@ -226,7 +227,8 @@ func (s *searcher) similar(ctx context.Context, q text.Query) (text.Query, error
 		return err
 	}, `
 		SELECT w.i - 1, t.term FROM unnest($2::text[]) WITH ORDINALITY AS w (word, i), LATERAL (
-			SELECT t.term FROM search_terms t WHERE t.owner_id = $1 AND t.term % w.word ORDER BY similarity(t.term, w.word) DESC, t.term LIMIT 20
+			SELECT t.term FROM search_terms t WHERE t.owner_id = $1 AND t.term % w.word AND abs(length(t.term) - length(w.word)) <= 3
+			ORDER BY similarity(t.term, w.word) DESC, t.term LIMIT 100
 		) AS t
 		WHERE w.word <> '' AND NOT EXISTS (SELECT FROM search_terms e WHERE e.owner_id = $1 AND e.term = w.word)`, s.owner, words)
 	if err != nil {

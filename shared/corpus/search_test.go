@@ -172,7 +172,9 @@ func TestSearchForgivesSpelling(t *testing.T) {
 		"kuberntes":            "Kubernetes deployment",
 		"kubernets deploymnet": "Kubernetes deployment",
 		"tomatoas":             "Gardening",
-		"tomatose watr":        "",
+		"tomatose watr":        "Gardening",
+		"naotes oparetor":      "Kubernetes deployment",
+		"wtaer":                "Gardening",
 		"gardning tomatoes":    "Gardening",
 		"submarine":            "",
 	} {

@@ -90,6 +90,8 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 	}
 	params["idle_in_transaction_session_timeout"] = "60s"
 	params["TimeZone"] = "UTC"
+	// compiling a plan costs more than any of our statements take
+	params["jit"] = "off"
 	if db.pool, err = pgxpool.NewWithConfig(ctx, cfg); err != nil {
 		return nil, fmt.Errorf("pg: %w", err)
 	}

@@ -5,6 +5,12 @@
 CREATE EXTENSION IF NOT EXISTS pg_trgm;
 CREATE EXTENSION IF NOT EXISTS btree_gin;
 
+-- River's indexes for searching jobs by their arguments and metadata. Nothing
+-- here does, River itself does so only when its users ask, and each job would
+-- write to both of them three times.
+DROP INDEX IF EXISTS river_job_args_index;
+DROP INDEX IF EXISTS river_job_metadata_index;
+
 CREATE TABLE owners (
     id         uuid PRIMARY KEY,
     handle     text NOT NULL,

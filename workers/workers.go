@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -110,6 +111,7 @@ func New(effects, jobs *pg.DB, o Options) (*Workers, error) {
 		RescueStuckJobsAfter: rescueAfter,
 		SoftStopTimeout:      softStop,
 		PeriodicJobs:         schedules(),
+		ReindexerIndexNames:  indexes(),
 		// our task rows keep what a reader may ask for
 		CompletedJobRetentionPeriod: 24 * time.Hour,
 		CancelledJobRetentionPeriod: 24 * time.Hour,
@@ -120,6 +122,13 @@ func New(effects, jobs *pg.DB, o Options) (*Workers, error) {
 	}
 	w.client = client
 	return w, nil
+}
+
+// indexes are those of River's that our migrations keep.
+func indexes() []string {
+	return slices.DeleteFunc(river.ReindexerIndexNamesDefault(), func(name string) bool {
+		return name == "river_job_args_index" || name == "river_job_metadata_index"
+	})
 }
 
 // Run works until ctx ends, then lets running jobs finish, within 20 s.

@@ -147,7 +147,8 @@ CREATE TABLE tasks (
     state       text NOT NULL DEFAULT 'pending',
     -- the River job that covers this task; null until it is enqueued (again)
     job_id      bigint,
-    fanned_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
+    -- null for a task that its owner cancelled before the relay came by
+    fanned_at   timestamptz DEFAULT clock_timestamp(),
     started_at  timestamptz,
     finished_at timestamptz,
     attempts    smallint NOT NULL DEFAULT 0,

@@ -115,7 +115,7 @@ tasks.owner_id uuid not null
 tasks.subject text not null
 tasks.state text not null default 'pending'::text
 tasks.job_id bigint
-tasks.fanned_at timestamp with time zone not null default clock_timestamp()
+tasks.fanned_at timestamp with time zone default clock_timestamp()
 tasks.started_at timestamp with time zone
 tasks.finished_at timestamp with time zone
 tasks.attempts smallint not null default 0

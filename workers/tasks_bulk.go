@@ -22,7 +22,7 @@ const bulkPage = 200
 // slice.
 type bulkResult struct {
 	Action  string       `json:"action"`
-	Done    int          `json:"done"`    // tasks that were retried or cancelled
+	Changed int          `json:"changed"` // tasks that were retried or cancelled
 	Skipped int          `json:"skipped"` // tasks that had moved on meanwhile
 	After   *task.Cursor `json:"after,omitempty"`
 }
@@ -63,13 +63,13 @@ func bulk(db *pg.DB) func(context.Context, *river.Job[task.BulkArgs]) error {
 					return err
 				}
 				if done {
-					result.Done++
+					result.Changed++
 				} else {
 					result.Skipped++
 				}
 			}
 			result.After = next
-			handled := result.Done + result.Skipped
+			handled := result.Changed + result.Skipped
 			if err := task.Report(ctx, db, job.ID, task.Progress{Done: handled, Total: max(total, handled)}, result); err != nil {
 				return err
 			}

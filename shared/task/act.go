@@ -47,8 +47,8 @@ func lock(ctx context.Context, tx *pg.Tx, owner uuid.UUID, id ID) (State, error)
 		return "", err
 	}
 	if _, err := tx.Exec(ctx, `
-		INSERT INTO tasks (event_id, subscriber, owner_id, subject)
-		SELECT id, $2, owner_id, subject FROM events WHERE id = $1
+		INSERT INTO tasks (event_id, subscriber, owner_id, subject, fanned_at)
+		SELECT id, $2, owner_id, subject, NULL FROM events WHERE id = $1
 		ON CONFLICT (event_id, subscriber) DO NOTHING`, id.Event, id.Subscriber); err != nil {
 		return "", err
 	}

@@ -20,13 +20,14 @@ func sentences() map[string]map[State]string {
 			Discarded: "Failed for good. It can be retried from the tasks panel.",
 			Cancelled: "Cancelled before it was done.",
 		},
+		// the change may be any: a new text, a move, a deletion
 		CorpusIndex: {
-			Pending:   "Saved. Search doesn't know this version yet: indexing is queued.",
-			Running:   "Saved. Search doesn't know this version yet: it is being indexed.",
-			Retryable: "Saved. Search doesn't know this version yet: indexing failed and will be tried again by itself.",
-			Completed: "Saved and indexed: search knows this version.",
-			Discarded: "Saved, but indexing failed for good: search may not know this version. Retry it from the tasks panel.",
-			Cancelled: "Saved, but indexing was cancelled: search may not know this version.",
+			Pending:   "Saved. Search doesn't know this change yet: indexing is queued.",
+			Running:   "Saved. Search doesn't know this change yet: it is being indexed.",
+			Retryable: "Saved. Search doesn't know this change yet: indexing failed and will be tried again by itself.",
+			Completed: "Saved and indexed: search knows this change.",
+			Discarded: "Saved, but indexing failed for good: search may not know this change. Retry it from the tasks panel.",
+			Cancelled: "Saved, but indexing was cancelled: search may not know this change.",
 		},
 		MailTest: {
 			Pending:   "The test mail is queued.",

@@ -88,6 +88,13 @@ const stateSQL = `CASE
 	WHEN j.state = 'retryable' OR (j.state IN ('available', 'scheduled') AND cardinality(j.errors) > 0) THEN 'retryable'
 	ELSE 'pending' END`
 
+// A task that ended without having started, because it was cancelled, has nothing
+// of a job that went on without it.
+const (
+	attemptsSQL = `greatest(t.attempts, CASE WHEN t.state IN ('pending', 'running') THEN j.attempt END, 0)`
+	startedSQL  = `coalesce(t.started_at, CASE WHEN t.state IN ('pending', 'running') THEN j.attempted_at END)`
+)
+
 // River records the last failure of a job a little after the task row does.
 const errorsSQL = `CASE WHEN t.state NOT IN ('pending', 'running') AND t.errors IS NOT NULL THEN t.errors ELSE coalesce(to_jsonb(j.errors), t.errors) END`
 
@@ -97,17 +104,17 @@ const errorsSQL = `CASE WHEN t.state NOT IN ('pending', 'running') AND t.errors 
 // routes.
 const rowsSQL = `
 	(SELECT t.event_id, t.subscriber, t.subject, ` + stateSQL + ` AS state,
-		greatest(t.attempts, coalesce(j.attempt, 0)) AS attempts, coalesce(j.max_attempts, 0) AS max_attempts,
+		` + attemptsSQL + ` AS attempts, e.occurred_at,
 		CASE WHEN t.state IN ('pending', 'running') AND j.state IN ('retryable', 'scheduled', 'available') AND cardinality(j.errors) > 0 THEN j.scheduled_at END AS next_at,
 		t.cancel_requested_at IS NOT NULL AND t.state IN ('pending', 'running') AS cancel_requested,
 		` + errorsSQL + ` AS errors, t.progress,
-		t.fanned_at, coalesce(t.started_at, j.attempted_at) AS started_at, t.finished_at
-	FROM tasks t LEFT JOIN river_job j ON j.id = t.job_id
+		t.fanned_at, ` + startedSQL + ` AS started_at, t.finished_at
+	FROM tasks t LEFT JOIN river_job j ON j.id = t.job_id LEFT JOIN events e ON e.id = t.event_id
 	WHERE t.owner_id = $1 AND ($2 = '' OR t.subscriber = $2) AND ($3 = '' OR ` + stateSQL + ` = $3)
 		AND ($4 = '' OR t.subject = $4) AND t.event_id >= $5 AND (t.event_id, t.subscriber) < ($6, $7)
 	ORDER BY t.event_id DESC, t.subscriber DESC LIMIT $8)
 	UNION ALL
-	(SELECT e.id, r.subscriber, e.subject, 'pending', 0, 0, NULL, false, NULL, NULL, NULL, NULL, NULL
+	(SELECT e.id, r.subscriber, e.subject, 'pending', 0, e.occurred_at, NULL, false, NULL, NULL, NULL, NULL, NULL
 	FROM event_queue q JOIN events e ON e.id = q.event_id
 		JOIN unnest($9::text[], $10::text[]) AS r (type, subscriber) ON r.type = e.type
 	WHERE e.owner_id = $1 AND ($2 = '' OR r.subscriber = $2) AND $3 IN ('', 'pending')
@@ -160,15 +167,18 @@ func scan(row pgx.CollectableRow) (Detail, ID, error) {
 	var d Detail
 	var id ID
 	var failures, progress []byte
-	err := row.Scan(&id.Event, &id.Subscriber, &d.Subject, &d.State, &d.Attempts, &d.MaxAttempts, &d.NextAttemptAt, &d.CancelRequested,
+	var occurred *time.Time
+	err := row.Scan(&id.Event, &id.Subscriber, &d.Subject, &d.State, &d.Attempts, &occurred, &d.NextAttemptAt, &d.CancelRequested,
 		&failures, &progress, &d.Timeline.FannedOut, &d.Timeline.Started, &d.Timeline.Finished)
 	if err != nil {
 		return d, id, err
 	}
-	return d, id, fill(&d, id, failures, progress)
+	return d, id, fill(&d, id, occurred, failures, progress)
 }
 
-func fill(d *Detail, id ID, failures, progress []byte) error {
+// fill completes a task from what was read. occurred is nil when the event has
+// been removed: its id tells the time to the millisecond.
+func fill(d *Detail, id ID, occurred *time.Time, failures, progress []byte) error {
 	d.ID, d.Kind = id.String(), id.Subscriber
 	d.Title = d.Kind
 	if k, ok := LookupKind(d.Kind); ok {
@@ -176,7 +186,10 @@ func fill(d *Detail, id ID, failures, progress []byte) error {
 		d.Title, d.MaxAttempts = k.Title, k.MaxAttempts
 	}
 	d.Sentence = Say(d.Kind, d.State)
-	d.Timeline.Committed = time.UnixMilli(committedMS(id.Event)).UTC()
+	d.Timeline.Committed = time.UnixMilli(madeMS(id.Event)).UTC()
+	if occurred != nil {
+		d.Timeline.Committed = *occurred
+	}
 	d.Errors = []AttemptError{}
 	if len(failures) > 0 && string(failures) != "null" {
 		if err := json.Unmarshal(failures, &d.Errors); err != nil {
@@ -197,8 +210,8 @@ func fill(d *Detail, id ID, failures, progress []byte) error {
 	return nil
 }
 
-// committedMS is the moment in a UUIDv7, in Unix milliseconds.
-func committedMS(id uuid.UUID) int64 {
+// madeMS is the moment in a UUIDv7, in Unix milliseconds.
+func madeMS(id uuid.UUID) int64 {
 	var ms int64
 	for _, b := range id[:6] {
 		ms = ms<<8 | int64(b)
@@ -218,11 +231,11 @@ func Get(ctx context.Context, q pg.Querier, owner uuid.UUID, id ID) (Detail, err
 	err := q.QueryRow(ctx, `
 		SELECT e.type, e.occurred_at, e.owner_id, t.owner_id, coalesce(t.subject, e.subject),
 			CASE WHEN t.event_id IS NOT NULL THEN `+stateSQL+` END,
-			greatest(t.attempts, j.attempt, 0), coalesce(j.max_attempts, 0),
+			`+attemptsSQL+`,
 			CASE WHEN t.state IN ('pending', 'running') AND j.state IN ('retryable', 'scheduled', 'available') AND cardinality(j.errors) > 0 THEN j.scheduled_at END,
 			coalesce(t.cancel_requested_at IS NOT NULL AND t.state IN ('pending', 'running'), false),
 			`+errorsSQL+`, t.progress,
-			t.fanned_at, coalesce(t.started_at, j.attempted_at), t.finished_at,
+			t.fanned_at, `+startedSQL+`, t.finished_at,
 			-- a job's number is not told before its row can no longer be lost in a crash
 			CASE WHEN t.fanned_at < clock_timestamp() - interval '1 second' OR t.state NOT IN ('pending', 'running') THEN coalesce(t.job_id::text, '') ELSE '' END,
 			j.args, t.result
@@ -230,7 +243,7 @@ func Get(ctx context.Context, q pg.Querier, owner uuid.UUID, id ID) (Detail, err
 			LEFT JOIN events e ON e.id = k.event_id
 			LEFT JOIN tasks t ON t.event_id = k.event_id AND t.subscriber = k.subscriber
 			LEFT JOIN river_job j ON j.id = t.job_id`, id.Event, id.Subscriber).
-		Scan(&eventType, &occurred, &eventOwner, &taskOwner, &subject, &state, &d.Attempts, &d.MaxAttempts, &d.NextAttemptAt,
+		Scan(&eventType, &occurred, &eventOwner, &taskOwner, &subject, &state, &d.Attempts, &d.NextAttemptAt,
 			&d.CancelRequested, &failures, &progress, &d.Timeline.FannedOut, &d.Timeline.Started, &d.Timeline.Finished,
 			&d.JobID, &d.Args, &d.Result)
 	if err != nil {
@@ -248,7 +261,7 @@ func Get(ctx context.Context, q pg.Querier, owner uuid.UUID, id ID) (Detail, err
 	if eventType != nil {
 		d.Event = &Event{ID: id.Event.String(), Type: *eventType, OccurredAt: *occurred}
 	}
-	return d, fill(&d, id, failures, progress)
+	return d, fill(&d, id, occurred, failures, progress)
 }
 
 func asksFor(eventType, subscriber string) bool {

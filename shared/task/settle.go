@@ -139,7 +139,7 @@ func Make(ctx context.Context, tx *pg.Tx, made []Made) error {
 	_, err := tx.Exec(ctx, `
 		INSERT INTO tasks (event_id, subscriber, owner_id, subject, job_id)
 		SELECT * FROM unnest($1::uuid[], $2::text[], $3::uuid[], $4::text[], $5::bigint[])
-		ON CONFLICT (event_id, subscriber) DO UPDATE SET job_id = excluded.job_id WHERE tasks.job_id IS NULL`, events, subscribers, owners, subjects, jobs)
+		ON CONFLICT (event_id, subscriber) DO UPDATE SET job_id = excluded.job_id, fanned_at = excluded.fanned_at WHERE tasks.job_id IS NULL`, events, subscribers, owners, subjects, jobs)
 	return err
 }
 

@@ -258,6 +258,7 @@ func (r *Relay) fanOut(ctx context.Context, tx *pg.Tx, events []outbox.Event, ba
 	if err != nil {
 		return err
 	}
+	var tasks pgx.Batch
 	if len(jobs) > 0 {
 		inserted, err := r.client.InsertManyTx(ctx, raw, jobs)
 		if err != nil {
@@ -266,9 +267,16 @@ func (r *Relay) fanOut(ctx context.Context, tx *pg.Tx, events []outbox.Event, ba
 		for i := range made {
 			made[i].JobID = inserted[covers[i]].Job.ID
 		}
-		if err := task.Make(ctx, tx, made); err != nil {
-			return err
-		}
+		task.Make(&tasks, made)
+	}
+	for queue := range queues {
+		nudge(tx, queue)
+	}
+	if len(commands) == 0 {
+		return tx.Last(ctx, &tasks)
+	}
+	if err := raw.SendBatch(ctx, &tasks).Close(); err != nil {
+		return err
 	}
 	for _, e := range commands {
 		queue, err := r.carryOut(ctx, tx, e)
@@ -276,11 +284,8 @@ func (r *Relay) fanOut(ctx context.Context, tx *pg.Tx, events []outbox.Event, ba
 			return err
 		}
 		if queue != "" {
-			queues[queue] = true
+			nudge(tx, queue)
 		}
-	}
-	for queue := range queues {
-		nudge(tx, queue)
 	}
 	return nil
 }

@@ -147,10 +147,7 @@ func (x *indexer) index(ctx context.Context, batch []*indexing) (err error) {
 			}
 		}
 		write := slices.DeleteFunc(slices.Clone(rows), func(r corpus.IndexRow) bool { return !wanted[r.NoteID] })
-		if err := corpus.WriteTerms(ctx, tx, fresh); err != nil {
-			return err
-		}
-		return corpus.WriteIndex(ctx, tx, write)
+		return corpus.WriteIndex(ctx, tx, fresh, write)
 	})
 	if err == nil {
 		x.terms.learn(fresh)

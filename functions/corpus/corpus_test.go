@@ -116,9 +116,6 @@ func (h *house) round(ctx context.Context) (n int, err error) {
 		for _, s := range sources {
 			rows = append(rows, notes.BuildIndexRow(s))
 		}
-		if err := notes.WriteIndex(ctx, tx, rows); err != nil {
-			return err
-		}
 		for _, e := range events {
 			if _, err := tx.Exec(ctx, `INSERT INTO tasks (event_id, subscriber, owner_id, subject, state, finished_at) VALUES ($1, $2, $3, $4, 'completed', clock_timestamp())`,
 				e.ID, task.CorpusIndex, e.OwnerID, e.Subject); err != nil {
@@ -127,7 +124,7 @@ func (h *house) round(ctx context.Context) (n int, err error) {
 			tx.Notify(task.Final, task.ID{Event: e.ID, Subscriber: task.CorpusIndex}.String())
 		}
 		n = len(events)
-		return nil
+		return notes.WriteIndex(ctx, tx, nil, rows)
 	})
 	return n, err
 }

@@ -176,10 +176,7 @@ func fill(w *world, n int) []string {
 				})); err != nil {
 				return err
 			}
-			if err := WriteTerms(ctx, tx, terms); err != nil {
-				return err
-			}
-			return WriteIndex(ctx, tx, rows)
+			return WriteIndex(ctx, tx, terms, rows)
 		}); err != nil {
 			w.t.Fatal(err)
 		}

@@ -121,10 +121,7 @@ func (w *world) write(sources ...Source) {
 		}
 	}
 	if err := w.tx(func(tx *pg.Tx) error {
-		if err := WriteTerms(w.t.Context(), tx, terms); err != nil {
-			return err
-		}
-		return WriteIndex(w.t.Context(), tx, rows)
+		return WriteIndex(w.t.Context(), tx, terms, rows)
 	}); err != nil {
 		w.t.Fatal(err)
 	}

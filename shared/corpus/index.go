@@ -63,7 +63,7 @@ type IndexRow struct {
 	Keys  []string
 	Links []string
 	Plain string
-	// Terms are for WriteTerms.
+	// Terms belong in the vocabulary.
 	Terms []string
 }
 
@@ -136,12 +136,20 @@ func usable(keys []string) []string {
 	return slices.DeleteFunc(slices.Compact(keys), func(s string) bool { return len(s) > maxKey || strings.Contains(s, "\n") })
 }
 
-// WriteIndex stores index rows, each unless the index already reflects a newer
-// version of its note: a slow job of an old version changes nothing. Rows may
-// come in any order, with no note twice.
-func WriteIndex(ctx context.Context, tx *pg.Tx, rows []IndexRow) error {
+// WriteIndex adds words to the vocabulary and stores index rows, each unless the
+// index already reflects a newer version of its note: a slow job of an old
+// version changes nothing. Rows may come in any order, with no note twice. These
+// are the last statements of tx.
+func WriteIndex(ctx context.Context, tx *pg.Tx, terms []Term, rows []IndexRow) error {
+	var b pgx.Batch
+	queueTerms(&b, terms)
+	queueRows(&b, rows)
+	return tx.Last(ctx, &b)
+}
+
+func queueRows(b *pgx.Batch, rows []IndexRow) {
 	if len(rows) == 0 {
-		return nil
+		return
 	}
 	// every writer takes its rows in the same order, so that none deadlock
 	rows = slices.SortedFunc(slices.Values(rows), func(a, b IndexRow) int { return slices.Compare(a.NoteID[:], b.NoteID[:]) })
@@ -154,7 +162,7 @@ func WriteIndex(ctx context.Context, tx *pg.Tx, rows []IndexRow) error {
 		langs[i], words[i], heads[i], plains[i] = r.Lang, r.Words, r.Head, r.Plain
 		keys[i], links[i] = strings.Join(r.Keys, "\n"), strings.Join(r.Links, "\n")
 	}
-	_, err := tx.Exec(ctx, `
+	b.Queue(`
 		INSERT INTO note_search AS s (note_id, owner_id, version, deleted, lang, turn, words, head, keys, links, plain)
 		SELECT note_id, owner_id, version, deleted, lang, turn, coalesce(words, ''), coalesce(head, ''),
 			CASE WHEN deleted THEN '{}' ELSE string_to_array(keys, E'\n') || ('p:' || (turn >> 12)) END,
@@ -169,7 +177,6 @@ func WriteIndex(ctx context.Context, tx *pg.Tx, rows []IndexRow) error {
 			head = excluded.head, keys = excluded.keys, links = excluded.links, plain = excluded.plain
 		WHERE s.version < excluded.version`,
 		notes, owners, versions, deleted, langs, words, heads, keys, links, plains)
-	return err
 }
 
 // Term is a word of an owner's vocabulary, by which a misspelt word finds its
@@ -179,11 +186,9 @@ type Term struct {
 	Word    string
 }
 
-// WriteTerms adds words to the vocabulary. It belongs in the transaction of
-// WriteIndex, before it.
-func WriteTerms(ctx context.Context, tx *pg.Tx, terms []Term) error {
+func queueTerms(b *pgx.Batch, terms []Term) {
 	if len(terms) == 0 {
-		return nil
+		return
 	}
 	terms = slices.SortedFunc(slices.Values(terms), func(a, b Term) int {
 		if c := slices.Compare(a.OwnerID[:], b.OwnerID[:]); c != 0 {
@@ -195,10 +200,9 @@ func WriteTerms(ctx context.Context, tx *pg.Tx, terms []Term) error {
 	for i, t := range terms {
 		owners[i], words[i] = t.OwnerID, t.Word
 	}
-	_, err := tx.Exec(ctx, `
+	b.Queue(`
 		INSERT INTO search_terms (owner_id, term)
 		SELECT * FROM unnest($1::uuid[], $2::text[]) ON CONFLICT DO NOTHING`, owners, words)
-	return err
 }
 
 // Indexed reports whether the index reflects n, which is as it was read, or a

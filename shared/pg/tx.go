@@ -144,17 +144,15 @@ func (tx *Tx) Last(ctx context.Context, b *pgx.Batch) error {
 		}
 		return raw.SendBatch(ctx, b).Close()
 	}
-	if tx.raw == nil {
-		// a pipeline up to its Sync is one transaction of PostgreSQL's own
-		if err := tx.conn.SendBatch(ctx, b).Close(); err != nil {
-			return outcome(err)
-		}
-		tx.committed = true
-		return nil
+	// A pipeline up to its Sync is one transaction of PostgreSQL's own; one that
+	// has begun is ended in the pipeline, which stops at the first error.
+	if tx.raw != nil {
+		b.Queue("commit")
 	}
-	if err := tx.raw.SendBatch(ctx, b).Close(); err != nil {
-		return err
+	if err := tx.conn.SendBatch(ctx, b).Close(); err != nil {
+		return outcome(err)
 	}
+	tx.committed = true
 	return nil
 }
 

@@ -128,19 +128,18 @@ type Made struct {
 	JobID   int64
 }
 
-// Make writes the tasks of fanned-out events. One that exists already, because
-// the owner cancelled or retried it before, keeps its state.
-func Make(ctx context.Context, tx *pg.Tx, made []Made) error {
+// Make queues the writing of the tasks of fanned-out events. One that exists
+// already, because the owner cancelled or retried it before, keeps its state.
+func Make(b *pgx.Batch, made []Made) {
 	n := len(made)
 	events, subscribers, owners, subjects, jobs := make([]uuid.UUID, n), make([]string, n), make([]uuid.UUID, n), make([]string, n), make([]int64, n)
 	for i, m := range made {
 		events[i], subscribers[i], owners[i], subjects[i], jobs[i] = m.ID.Event, m.ID.Subscriber, m.OwnerID, m.Subject, m.JobID
 	}
-	_, err := tx.Exec(ctx, `
+	b.Queue(`
 		INSERT INTO tasks (event_id, subscriber, owner_id, subject, job_id)
 		SELECT * FROM unnest($1::uuid[], $2::text[], $3::uuid[], $4::text[], $5::bigint[])
 		ON CONFLICT (event_id, subscriber) DO UPDATE SET job_id = excluded.job_id, fanned_at = excluded.fanned_at WHERE tasks.job_id IS NULL`, events, subscribers, owners, subjects, jobs)
-	return err
 }
 
 // DeleteOld removes tasks that ended more than keep ago, at most n, and reports

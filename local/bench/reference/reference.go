@@ -324,12 +324,7 @@ func (w *indexWorker) Work(ctx context.Context, job *river.Job[indexArgs]) error
 			fresh = append(fresh, t)
 		}
 	}
-	err = w.db.InTx(ctx, func(tx *pg.Tx) error {
-		if err := corpus.WriteTerms(ctx, tx, fresh); err != nil {
-			return err
-		}
-		return corpus.WriteIndex(ctx, tx, []corpus.IndexRow{row})
-	})
+	err = w.db.InTx(ctx, func(tx *pg.Tx) error { return corpus.WriteIndex(ctx, tx, fresh, []corpus.IndexRow{row}) })
 	if err == nil {
 		for _, t := range fresh {
 			w.known.Store(t, struct{}{})

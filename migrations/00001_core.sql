@@ -289,11 +289,16 @@ CREATE TRIGGER notes_created_or_erased AFTER INSERT OR DELETE ON notes FOR EACH 
 -- +goose StatementBegin
 -- Keeps our task rows in step with everything that River ends by itself:
 -- discards, cancels, rescues. The worker's own transaction has usually recorded
--- the end already; then this finds nothing to do.
+-- the end already; then this finds nothing to do. Only that transaction says
+-- "completed": when River calls a job done whose task is still open, the work was
+-- not done, because its owner cancelled it or something went wrong.
 CREATE FUNCTION tasks_follow_job() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE tasks
-    SET state = NEW.state::text,
+    SET state = CASE
+            WHEN NEW.state <> 'completed' THEN NEW.state::text
+            WHEN cancel_requested_at IS NOT NULL THEN 'cancelled'
+            ELSE 'discarded' END,
         finished_at = clock_timestamp(),
         started_at = coalesce(started_at, NEW.attempted_at),
         attempts = NEW.attempt,

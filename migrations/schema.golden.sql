@@ -304,7 +304,10 @@ CREATE OR REPLACE FUNCTION public.tasks_follow_job()
 AS $function$
 BEGIN
     UPDATE tasks
-    SET state = NEW.state::text,
+    SET state = CASE
+            WHEN NEW.state <> 'completed' THEN NEW.state::text
+            WHEN cancel_requested_at IS NOT NULL THEN 'cancelled'
+            ELSE 'discarded' END,
         finished_at = clock_timestamp(),
         started_at = coalesce(started_at, NEW.attempted_at),
         attempts = NEW.attempt,

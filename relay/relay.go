@@ -19,6 +19,7 @@ import (
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 	"github.com/riverqueue/river/rivertype"
 
+	"standmeet/shared/fault"
 	"standmeet/shared/outbox"
 	"standmeet/shared/pg"
 	"standmeet/shared/task"
@@ -204,6 +205,10 @@ func (r *Relay) singly(ctx context.Context, from uuid.UUID, n int) (count int, l
 func (r *Relay) putOff(ctx context.Context, e outbox.Event, cause error) error {
 	var poisoned bool
 	err := r.db.InTx(ctx, func(tx *pg.Tx) (err error) {
+		if pg.LockTimeout(cause) {
+			// somebody holds a row that it needs, which is no fault of the event's
+			return outbox.Delay(ctx, tx, e.ID)
+		}
 		poisoned, err = outbox.Failed(ctx, tx, e.ID, cause)
 		return err
 	})
@@ -325,7 +330,8 @@ func (r *Relay) carryOut(ctx context.Context, tx *pg.Tx, e outbox.Event) (queue 
 	}
 	switch e.Type {
 	case outbox.TaskCancelRequested:
-		if target.JobID == 0 || target.OthersOpen {
+		// a retry may have overtaken this command
+		if !target.CancelRequested || target.JobID == 0 || target.OthersOpen {
 			return "", nil
 		}
 		_, err = r.client.JobCancelTx(ctx, raw, target.JobID)
@@ -354,6 +360,9 @@ func (r *Relay) carryOut(ctx context.Context, tx *pg.Tx, e outbox.Event) (queue 
 		}
 		// there was no job yet, or River has pruned it: the work starts over
 		cause, err := outbox.Get(ctx, tx, id.Event)
+		if f := fault.From(err); f != nil && f.Kind == fault.NotFoundKind {
+			return "", task.Lost(ctx, tx, id, "the event that asked for this work is no longer kept")
+		}
 		if err != nil {
 			return "", err
 		}

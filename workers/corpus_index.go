@@ -44,7 +44,7 @@ func newIndexer(db *pg.DB, log *slog.Logger, t *telemetry.Telemetry) *indexer {
 
 // work hands a job to the next batch and waits for it.
 func (x *indexer) work(ctx context.Context, job *river.Job[task.IndexArgs]) error {
-	j := &indexing{ctx: ctx, note: job.Args.NoteID, job: record(job.JobRow, nil), done: make(chan error, 1)}
+	j := &indexing{ctx: ctx, note: job.Args.NoteID, job: record(job, nil), done: make(chan error, 1)}
 	select {
 	case x.in <- j:
 	case <-ctx.Done():

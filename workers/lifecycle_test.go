@@ -118,7 +118,7 @@ func only(transactional, outward string, do func(ctx context.Context, job int64)
 				return err
 			}
 			return effect(ctx, e.db, j.ID, func(tx *pg.Tx) error {
-				open, err := task.Complete(ctx, tx, []task.Job{record(j.JobRow, nil)})
+				open, err := task.Complete(ctx, tx, []task.Job{record(j, nil)})
 				if err == nil && !open[j.ID] {
 					return errNotOpen
 				}
@@ -135,7 +135,7 @@ func only(transactional, outward string, do func(ctx context.Context, job int64)
 			if err := effect(ctx, e.db, j.ID, nil); err != nil {
 				return err
 			}
-			return complete(ctx, e.db, j.JobRow, nil)
+			return complete(ctx, e.db, j, nil)
 		})
 		m.kind.MaxAttempts = 3
 		river.AddWorker(registry, i)
@@ -429,10 +429,10 @@ func TestTaskRowFollowsRiver(t *testing.T) {
 				errors = array_append(errors, '{"at": "2026-01-02T03:04:05Z", "attempt": 3, "error": "Stuck job rescued by Rescuer", "trace": ""}') WHERE id = $1`, job)
 			return err
 		}, task.Discarded},
-		"completed by River alone": {func(job int64) error {
+		"called done by River alone": {func(job int64) error {
 			_, err := w.db.Exec(t.Context(), `UPDATE river_job SET state = 'completed', finalized_at = now() WHERE id = $1`, job)
 			return err
-		}, task.Completed},
+		}, task.Discarded},
 	}
 	for name, e := range ends {
 		t.Run(name, func(t *testing.T) {
@@ -540,6 +540,48 @@ func TestGracefulStopFinishesRunningJobs(t *testing.T) {
 	<-stopped
 	if s := w.get(id).State; s != task.Completed {
 		t.Errorf("stopped while it was %s", s)
+	}
+}
+
+// A cancel of a task that waits for its next attempt takes effect at once, and
+// one that was asked for while an attempt ran, by its next attempt at the latest.
+func TestCancelledBetweenAttempts(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	running, release := make(chan struct{}, 9), make(chan error)
+	w.work(func(registry *river.Workers, e *env) {
+		m := newWorker(e, task.MailTest, quick, func(ctx context.Context, j *river.Job[task.MailTestArgs]) error {
+			running <- struct{}{}
+			if err := <-release; err != nil {
+				return err
+			}
+			return complete(ctx, e.db, j, nil)
+		})
+		river.AddWorker(registry, m)
+		river.AddWorker(registry, newWorker(e, task.PeriodicRun, quick, periodic(e.db)))
+	})
+	id := w.ask(task.MailTest)
+	<-running
+	release <- errors.New("not yet")
+	w.state(id, task.Retryable)
+	if state, err := w.cancel(id); state != task.Cancelled || err != nil {
+		t.Fatalf("cancelled between attempts: %s, %v", state, err)
+	}
+	w.settled()
+	if s := w.get(id).State; s != task.Cancelled {
+		t.Errorf("at rest: %s", s)
+	}
+
+	id = w.ask(task.MailTest)
+	<-running
+	// the relay is not asked: the command is there, the job goes on and fails
+	if _, err := w.db.Exec(t.Context(), `UPDATE tasks SET cancel_requested_at = now() WHERE event_id = $1`, id.Event); err != nil {
+		t.Fatal(err)
+	}
+	release <- errors.New("not yet")
+	w.settled()
+	if d := w.get(id); d.State != task.Cancelled {
+		t.Errorf("asked for during an attempt: %+v", d)
 	}
 }
 

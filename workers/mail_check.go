@@ -37,6 +37,6 @@ func mailTest(db *pg.DB, m Mailer) func(context.Context, *river.Job[task.MailTes
 		if err != nil {
 			return err
 		}
-		return complete(ctx, db, job.JobRow, map[string]string{"to": to})
+		return complete(ctx, db, job, map[string]string{"to": to})
 	}
 }

@@ -47,7 +47,7 @@ func periodic(db *pg.DB) func(context.Context, *river.Job[task.PeriodicArgs]) er
 		if err != nil {
 			return err
 		}
-		return complete(ctx, db, job.JobRow, map[string]string{"note": note})
+		return complete(ctx, db, job, map[string]string{"note": note})
 	}
 }
 

@@ -49,6 +49,7 @@ type env struct {
 type caused interface {
 	river.JobArgs
 	Traceparent() string
+	About() string
 	Origin() (owner, event uuid.UUID)
 }
 
@@ -92,7 +93,7 @@ func (w *worker[A]) Work(ctx context.Context, job *river.Job[A]) error {
 
 func (w *worker[A]) attempt(ctx context.Context, job *river.Job[A]) (telemetry.Outcome, error) {
 	if !w.kind.Transactional {
-		open, err := task.Start(ctx, w.db, job.ID)
+		open, err := task.Start(ctx, w.db, record(job, nil))
 		if err != nil {
 			return telemetry.Failed, err
 		}
@@ -113,8 +114,9 @@ func (w *worker[A]) attempt(ctx context.Context, job *river.Job[A]) (telemetry.O
 	if ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return telemetry.Interrupted, err
 	}
+	var unrecorded unrecordedError
 	var final permanentError
-	last := failures(job.JobRow)+1 >= w.kind.MaxAttempts || errors.As(err, &final)
+	last := !errors.As(err, &unrecorded) && (failures(job.JobRow)+1 >= w.kind.MaxAttempts || errors.As(err, &final))
 	attrs := []slog.Attr{slog.String("kind", w.kind.Name), slog.Int64("job", job.ID), slog.Int("attempt", job.Attempt), slog.Bool("discarded", last)}
 	owner, event := job.Args.Origin()
 	if owner != (uuid.UUID{}) {
@@ -129,7 +131,7 @@ func (w *worker[A]) attempt(ctx context.Context, job *river.Job[A]) (telemetry.O
 	}
 	recording, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	if err := w.db.InTx(recording, func(tx *pg.Tx) error { return task.Discard(recording, tx, record(job.JobRow, err)) }); err != nil {
+	if err := w.db.InTx(recording, func(tx *pg.Tx) error { return task.Discard(recording, tx, record(job, err)) }); err != nil {
 		return telemetry.Failed, err
 	}
 	return telemetry.Discarded, river.JobCancel(err)
@@ -155,8 +157,8 @@ func failures(job *rivertype.JobRow) (n int) {
 
 // record is what the task row keeps of a job that ends now, err being its last
 // error if any.
-func record(job *rivertype.JobRow, err error) task.Job {
-	j := task.Job{ID: job.ID, Attempt: job.Attempt, StartedAt: time.Now()}
+func record[A caused](job *river.Job[A], err error) task.Job {
+	j := task.Job{ID: job.ID, Subject: job.Args.About(), Attempt: job.Attempt, StartedAt: time.Now()}
 	if job.AttemptedAt != nil {
 		j.StartedAt = *job.AttemptedAt
 	}
@@ -170,16 +172,40 @@ func record(job *rivertype.JobRow, err error) task.Job {
 	return j
 }
 
-// complete ends a job's tasks as completed, with what they leave to read, in
-// the transaction of the effect.
-func complete(ctx context.Context, db *pg.DB, job *rivertype.JobRow, result any) error {
-	return db.InTx(ctx, func(tx *pg.Tx) error {
-		if result != nil {
-			if err := task.Result(ctx, tx, job.ID, result); err != nil {
-				return err
+// unrecordedError says that the work was done and only its record failed. The
+// task must not be called failed, and another attempt records it.
+type unrecordedError struct{ error }
+
+func (e unrecordedError) Unwrap() error { return e.error }
+
+// complete ends a job's tasks as completed, with what they leave to read, after
+// an effect that no transaction could hold. It goes on although the job's time
+// is up or its owner cancels it: what has happened is to be said.
+func complete[A caused](ctx context.Context, db *pg.DB, job *river.Job[A], result any) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
+	defer cancel()
+	for {
+		err := db.InTx(ctx, func(tx *pg.Tx) error {
+			if result != nil {
+				if err := task.Result(ctx, tx, job.ID, result); err != nil {
+					return err
+				}
 			}
+			_, err := task.Complete(ctx, tx, []task.Job{record(job, nil)})
+			return err
+		})
+		if err == nil {
+			return nil
 		}
-		_, err := task.Complete(ctx, tx, []task.Job{record(job, nil)})
-		return err
-	})
+		pause := time.NewTimer(200 * time.Millisecond)
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+			return unrecordedError{err}
+		}
+	}
 }
+
+// recordTimeout is how long a worker tries to record what it has done.
+const recordTimeout = 10 * time.Second

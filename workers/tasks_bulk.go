@@ -74,7 +74,7 @@ func bulk(db *pg.DB) func(context.Context, *river.Job[task.BulkArgs]) error {
 				return err
 			}
 		}
-		return complete(ctx, db, job.JobRow, result)
+		return complete(ctx, db, job, result)
 	}
 }
 

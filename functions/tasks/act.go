@@ -15,7 +15,8 @@ import (
 
 // acted is what a retry or cancel committed.
 type acted struct {
-	TaskID string `json:"task_id"`
+	TaskID string     `json:"task_id"`
+	State  task.State `json:"state"`
 	// Requested: a running task was asked to stop and has not yet.
 	Requested bool `json:"requested,omitempty"`
 	// Bulk: the task is a bulk one that will go through the matching tasks.
@@ -102,7 +103,7 @@ func retry(ctx context.Context, d Deps, tx *pg.Tx, c auth.Caller, name string) (
 	if err != nil {
 		return acted{}, err
 	}
-	return acted{TaskID: id.String(), at: time.Now()}, task.Retry(ctx, tx, c.OwnerID, id)
+	return acted{TaskID: id.String(), State: task.Pending, at: time.Now()}, task.Retry(ctx, tx, c.OwnerID, id)
 }
 
 func cancel(ctx context.Context, d Deps, tx *pg.Tx, c auth.Caller, name string) (acted, error) {
@@ -111,7 +112,11 @@ func cancel(ctx context.Context, d Deps, tx *pg.Tx, c auth.Caller, name string) 
 		return acted{}, err
 	}
 	requested, err := task.Cancel(ctx, tx, c.OwnerID, id)
-	return acted{TaskID: id.String(), Requested: requested, at: time.Now()}, err
+	state := task.Cancelled
+	if requested {
+		state = task.Running
+	}
+	return acted{TaskID: id.String(), State: state, Requested: requested, at: time.Now()}, err
 }
 
 func (d Deps) bulk(ctx context.Context, tx *pg.Tx, c auth.Caller, action string, m Matching) (acted, error) {
@@ -127,7 +132,7 @@ func (d Deps) bulk(ctx context.Context, tx *pg.Tx, c auth.Caller, action string,
 	}
 	event := outbox.NewID()
 	err := outbox.Record(ctx, tx, event, outbox.TasksBulkRequested, c.OwnerID, action, b)
-	return acted{TaskID: task.ID{Event: event, Subscriber: task.TasksBulk}.String(), Bulk: true, at: time.Now()}, err
+	return acted{TaskID: task.ID{Event: event, Subscriber: task.TasksBulk}.String(), State: task.Pending, Bulk: true, at: time.Now()}, err
 }
 
 func (d Deps) answer(ctx context.Context, c auth.Caller, a acted) (Acted, error) {
@@ -145,5 +150,9 @@ func (d Deps) answer(ctx context.Context, c auth.Caller, a acted) (Acted, error)
 	}
 	detail, err := task.Get(ctx, d.DB, c.OwnerID, id)
 	out.Task = detail.Task
-	return out, err
+	if err != nil {
+		// it is committed, and its receipt is good
+		out.Task = task.Committed(id, a.State, a.Requested)
+	}
+	return out, nil
 }

@@ -64,6 +64,6 @@ func RunPeriodic(d Deps) *op.Operation {
 		}
 		event := outbox.NewID()
 		err := outbox.Record(ctx, tx, event, outbox.PeriodicRunRequested, c.OwnerID, p.Name, struct{}{})
-		return acted{TaskID: task.ID{Event: event, Subscriber: task.PeriodicRun}.String()}, err
+		return acted{TaskID: task.ID{Event: event, Subscriber: task.PeriodicRun}.String(), State: task.Pending}, err
 	}, d.answer)
 }

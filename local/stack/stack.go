@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"time"
 
 	"standmeet/relay"
 	"standmeet/shared/outbox"
@@ -35,6 +36,10 @@ type Options struct {
 	// Waiter tunes the shared waiter. Keep is set when a relay runs.
 	Waiter waiter.Options
 }
+
+// lockTimeout is how long the relay and the workers wait for a row that somebody
+// holds, before they go on with the others.
+const lockTimeout = time.Second
 
 // Stack is a running process's parts.
 type Stack struct {
@@ -84,7 +89,7 @@ func Start(ctx context.Context, o Options, p Parts) (*Stack, error) {
 	sources := []waiter.Source{task.FinalSource(s.DB), outbox.FanoutSource(s.DB)}
 	var r *relay.Relay
 	if p.Relay {
-		db, err := open("relay", pg.Options{MaxConns: 4, AsyncCommit: true})
+		db, err := open("relay", pg.Options{MaxConns: 4, AsyncCommit: true, LockTimeout: lockTimeout})
 		if err != nil {
 			return abort(err)
 		}
@@ -97,7 +102,7 @@ func Start(ctx context.Context, o Options, p Parts) (*Stack, error) {
 	}
 	var w *workers.Workers
 	if p.Workers {
-		effects, err := open("workers", pg.Options{MaxConns: 12})
+		effects, err := open("workers", pg.Options{MaxConns: 12, LockTimeout: lockTimeout})
 		if err != nil {
 			return abort(err)
 		}

@@ -65,9 +65,20 @@ func NewWrite[In, C, Out any](
 		if err != nil {
 			return nil, err
 		}
-		return answer(ctx, c, committed)
+		out, err := answer(ctx, c, committed)
+		if err != nil {
+			return nil, saved(err)
+		}
+		return out, nil
 	})
 	return o
+}
+
+// saved keeps an answer that could not be made from denying the write: it is
+// committed, whatever became of the rest.
+func saved(err error) error {
+	return &fault.Fault{Kind: fault.Unavailable, Code: "saved_unanswered", RetryAfter: time.Second, Err: err,
+		Detail: "The change was saved, but its result can't be read right now. Don't make it again: read it, or repeat the request with the Idempotency-Key that you sent."}
 }
 
 // keyRow is the row of an idempotency key that this transaction holds, or what
@@ -110,6 +121,10 @@ func (o *Operation) claim(ctx context.Context, tx *pg.Tx, c auth.Caller, in any,
 		if errors.As(err, &e) && e.Code == "55P03" { // lock_not_available
 			return row, &fault.Fault{Kind: fault.Conflict, Code: "idempotency_in_flight", RetryAfter: time.Second, Err: err,
 				Detail: "A request with this idempotency key is still running. Ask again for its answer."}
+		}
+		if pg.IsNoRows(err) {
+			// retention took the row between the two statements: InTx runs us again
+			return row, &pgconn.PgError{Severity: "ERROR", Code: "40001", Message: "op: the key's row is gone"}
 		}
 		return row, err
 	}

@@ -218,7 +218,7 @@ func TestLostAnswerReplays(t *testing.T) {
 	b := newBench(t)
 	b.answering = func(context.Context) error { return context.DeadlineExceeded }
 	status, answer := b.post(boxA, "ann", "k", `{"text":"x"}`)
-	wantCode(t, status, answer, 503, "timeout")
+	wantCode(t, status, answer, 503, "saved_unanswered")
 	b.answering = nil
 	status, answer = b.post(boxA, "ann", "k", `{"text":"x"}`)
 	var out effectOut

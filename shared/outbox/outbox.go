@@ -180,6 +180,12 @@ func Failed(ctx context.Context, tx *pg.Tx, id uuid.UUID, cause error) (poisoned
 	return poisoned, err
 }
 
+// Delay puts an event off for a second without counting a failure.
+func Delay(ctx context.Context, tx *pg.Tx, id uuid.UUID) error {
+	_, err := tx.Exec(ctx, `UPDATE event_queue SET due_at = clock_timestamp() + interval '1 second' WHERE event_id = $1`, id)
+	return err
+}
+
 // Requeue puts a poisoned event of the owner back. Fault "not_found" for
 // another owner's, "event_not_poisoned" (409) for one that is not set aside.
 func Requeue(ctx context.Context, tx *pg.Tx, owner, id uuid.UUID) error {
@@ -205,12 +211,14 @@ func Requeue(ctx context.Context, tx *pg.Tx, owner, id uuid.UUID) error {
 }
 
 // DeleteOld removes events older than keep that were fanned out, at most n, and
-// reports how many. Those still queued or set aside stay.
+// reports how many. Those still queued or set aside stay, and those with a task
+// that is not completed: its owner may yet have it tried again.
 func DeleteOld(ctx context.Context, db *pg.DB, keep time.Duration, n int) (int64, error) {
 	tag, err := db.Exec(ctx, `
 		DELETE FROM events WHERE id IN (
 			SELECT e.id FROM events e
 			WHERE e.id < $1 AND NOT EXISTS (SELECT FROM event_queue q WHERE q.event_id = e.id)
+				AND NOT EXISTS (SELECT FROM tasks t WHERE t.event_id = e.id AND t.state <> 'completed')
 			ORDER BY e.id LIMIT $2)`, Before(time.Now().Add(-keep)), n)
 	return tag.RowsAffected(), err
 }

@@ -29,6 +29,10 @@ type Options struct {
 	// StatementTimeout ends a statement that runs longer; 0 is 30 s, negative
 	// is none.
 	StatementTimeout time.Duration
+	// LockTimeout ends a statement that waits longer for another transaction's
+	// lock; 0 is none. For processes that must not stand still because one row is
+	// held.
+	LockTimeout time.Duration
 	// Name is shown as application_name in pg_stat_activity.
 	Name string
 	// Tracer sees every statement; nil costs nothing.
@@ -88,7 +92,12 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 	case o.StatementTimeout > 0:
 		params["statement_timeout"] = fmt.Sprint(o.StatementTimeout.Milliseconds())
 	}
-	params["idle_in_transaction_session_timeout"] = "60s"
+	if o.LockTimeout > 0 {
+		params["lock_timeout"] = fmt.Sprint(o.LockTimeout.Milliseconds())
+	}
+	// nobody thinks inside a transaction: who is idle there is frozen or gone, and
+	// holds locks
+	params["idle_in_transaction_session_timeout"] = "5s"
 	params["TimeZone"] = "UTC"
 	// compiling a plan costs more than any of our statements take
 	params["jit"] = "off"
@@ -171,6 +180,12 @@ func Violates(err error, constraint string) bool {
 	return errors.As(err, &e) && e.ConstraintName == constraint && e.Code[:2] == "23"
 }
 
+// LockTimeout reports that err is a statement that gave up waiting for a lock.
+func LockTimeout(err error) bool {
+	var e *pgconn.PgError
+	return errors.As(err, &e) && e.Code == "55P03"
+}
+
 // Fault turns an error that says the database cannot be reached, is shutting
 // down or is out of connections into fault code "database_unavailable" (503,
 // Retry-After 1 s). Every other error comes back as it was.
@@ -181,7 +196,7 @@ func Fault(err error) error {
 	}
 	return &fault.Fault{
 		Kind: fault.Unavailable, Code: "database_unavailable", RetryAfter: time.Second,
-		Detail: "The database can't be reached right now. Nothing was changed; try again shortly.", Err: err,
+		Detail: "The database can't be reached right now. Try again shortly.", Err: err,
 	}
 }
 

@@ -38,7 +38,7 @@ func (db *DB) InTx(ctx context.Context, f func(tx *Tx) error) error {
 		err := db.inTx(ctx, f)
 		var e *pgconn.PgError
 		if err == nil || attempt == 2 || !errors.As(err, &e) || e.Code != "40001" && e.Code != "40P01" {
-			return Fault(err)
+			return unchanged(Fault(err))
 		}
 	}
 }
@@ -72,6 +72,18 @@ func (db *DB) inTx(ctx context.Context, f func(tx *Tx) error) error {
 		db.signals.add(s)
 	}
 	return nil
+}
+
+// unchanged adds to an outage what is known of a transaction that did not reach
+// its commit.
+func unchanged(err error) error {
+	var f *fault.Fault
+	if errors.As(err, &f) && f.Code == "database_unavailable" {
+		told := *f
+		told.Detail = "The database can't be reached right now. Nothing was changed; try again shortly."
+		return &told
+	}
+	return err
 }
 
 // outcome names a commit whose answer was lost. A statement error means that

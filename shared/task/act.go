@@ -15,7 +15,7 @@ import (
 type Command struct {
 	EventID    uuid.UUID `json:"event_id"`
 	Subscriber string    `json:"subscriber"`
-	// JobID is the job that a retry is to go on with; 0 for a new one.
+	// JobID is the job that a retry is to go on with (0: a new one).
 	JobID int64 `json:"job_id,omitempty,string"`
 }
 
@@ -88,6 +88,8 @@ func Retry(ctx context.Context, tx *pg.Tx, owner uuid.UUID, id ID) error {
 
 // Cancel ends a task that has not ended. A running one that touches the outside
 // world is asked to stop, and ends as what it then is; requested reports that.
+// One that waits for its next attempt ends at once: a worker that takes it up
+// meanwhile must get past its row first.
 // Faults: "not_found"; "task_ended" (409) for one that has ended.
 func Cancel(ctx context.Context, tx *pg.Tx, owner uuid.UUID, id ID) (requested bool, err error) {
 	state, err := lock(ctx, tx, owner, id)
@@ -100,10 +102,10 @@ func Cancel(ctx context.Context, tx *pg.Tx, owner uuid.UUID, id ID) (requested b
 	err = tx.QueryRow(ctx, `
 		UPDATE tasks SET
 			cancel_requested_at = clock_timestamp(),
-			state = CASE WHEN state = 'pending' OR subscriber = ANY ($3) THEN 'cancelled' ELSE state END,
-			finished_at = CASE WHEN state = 'pending' OR subscriber = ANY ($3) THEN clock_timestamp() END
+			state = CASE WHEN $4 OR state = 'pending' OR subscriber = ANY ($3) THEN 'cancelled' ELSE state END,
+			finished_at = CASE WHEN $4 OR state = 'pending' OR subscriber = ANY ($3) THEN clock_timestamp() END
 		WHERE event_id = $1 AND subscriber = $2
-		RETURNING state <> 'cancelled'`, id.Event, id.Subscriber, transactionalKinds()).Scan(&requested)
+		RETURNING state <> 'cancelled'`, id.Event, id.Subscriber, transactionalKinds(), state != Running).Scan(&requested)
 	if err != nil {
 		return false, err
 	}

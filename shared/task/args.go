@@ -39,6 +39,12 @@ func (c Caused) Origin() (owner, event uuid.UUID) { return c.OwnerID, c.EventID 
 // Origin is whose work it is. Of the events that it covers none is told.
 func (a IndexArgs) Origin() (owner, event uuid.UUID) { return a.OwnerID, uuid.UUID{} }
 
+// About is the subject of the tasks that the job covers.
+func (c Caused) About() string { return c.Subject }
+
+// About is the subject of the tasks that the job covers.
+func (a IndexArgs) About() string { return a.NoteID.String() }
+
 // MailTestArgs asks for a test mail; Data is empty.
 type MailTestArgs struct{ Caused }
 

@@ -10,6 +10,17 @@ func Say(kind string, s State) string {
 	return sentences()[""][s]
 }
 
+// say is Say for a task that may be in one of two plights that are no states.
+func (t Task) say() string {
+	switch {
+	case t.SetAside:
+		return "Set aside: the relay could not make work of it. Its event can be put back once the cause is removed."
+	case t.CancelRequested:
+		return "It was asked to stop and has not ended yet."
+	}
+	return Say(t.Kind, t.State)
+}
+
 func sentences() map[string]map[State]string {
 	return map[string]map[State]string{
 		"": {
@@ -35,7 +46,7 @@ func sentences() map[string]map[State]string {
 			Retryable: "The test mail could not be handed over yet; it will be tried again by itself.",
 			Completed: "The test mail was sent.",
 			Discarded: "The test mail could not be handed over. The error says why.",
-			Cancelled: "The test mail was cancelled.",
+			Cancelled: "The test mail was cancelled. If an attempt had begun, it may still arrive.",
 		},
 		TasksBulk: {
 			Pending:   "Queued: none of the matching tasks has been touched yet.",

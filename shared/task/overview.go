@@ -81,7 +81,7 @@ func ReadOverview(ctx context.Context, db *pg.DB, owner uuid.UUID) (Overview, er
 		UNION ALL
 		SELECT r.subscriber, 'pending', count(*)
 		FROM event_queue q JOIN events e ON e.id = q.event_id JOIN unnest($2::text[], $3::text[]) AS r (type, subscriber) ON r.type = e.type
-		WHERE e.owner_id = $1 GROUP BY 1`, owner, types, subscribers).Query(func(rows pgx.Rows) error {
+		WHERE e.owner_id = $1 AND NOT EXISTS (SELECT FROM tasks t WHERE t.event_id = e.id AND t.subscriber = r.subscriber) GROUP BY 1`, owner, types, subscribers).Query(func(rows pgx.Rows) error {
 		_, err := pgx.ForEachRow(rows, []any{&kind, &state, &n}, func() error {
 			if count[kind] == nil {
 				count[kind] = map[State]int{}

@@ -28,6 +28,7 @@ type Task struct {
 	MaxAttempts     int        `json:"max_attempts"`
 	NextAttemptAt   *time.Time `json:"next_attempt_at,omitempty" jsonschema:"when a retryable task is tried again"`
 	CancelRequested bool       `json:"cancel_requested,omitempty" jsonschema:"true when a running task was asked to stop but has not ended yet"`
+	SetAside        bool       `json:"set_aside,omitempty" jsonschema:"true when the relay failed to make this task of its event and set the event aside; events.requeue puts it back"`
 	LastError       string     `json:"last_error,omitempty"`
 	Progress        *Progress  `json:"progress,omitempty"`
 	Timeline        Timeline   `json:"timeline"`
@@ -108,17 +109,18 @@ const rowsSQL = `
 		CASE WHEN t.state IN ('pending', 'running') AND j.state IN ('retryable', 'scheduled', 'available') AND cardinality(j.errors) > 0 THEN j.scheduled_at END AS next_at,
 		t.cancel_requested_at IS NOT NULL AND t.state IN ('pending', 'running') AS cancel_requested,
 		` + errorsSQL + ` AS errors, t.progress,
-		t.fanned_at, ` + startedSQL + ` AS started_at, t.finished_at
+		t.fanned_at, ` + startedSQL + ` AS started_at, t.finished_at, false AS set_aside
 	FROM tasks t LEFT JOIN river_job j ON j.id = t.job_id LEFT JOIN events e ON e.id = t.event_id
 	WHERE t.owner_id = $1 AND ($2 = '' OR t.subscriber = $2) AND ($3 = '' OR ` + stateSQL + ` = $3)
 		AND ($4 = '' OR t.subject = $4) AND t.event_id >= $5 AND (t.event_id, t.subscriber) < ($6, $7)
 	ORDER BY t.event_id DESC, t.subscriber DESC LIMIT $8)
 	UNION ALL
-	(SELECT e.id, r.subscriber, e.subject, 'pending', 0, e.occurred_at, NULL, false, NULL, NULL, NULL, NULL, NULL
+	(SELECT e.id, r.subscriber, e.subject, 'pending', 0, e.occurred_at, NULL, false, NULL, NULL, NULL, NULL, NULL, q.poisoned_at IS NOT NULL
 	FROM event_queue q JOIN events e ON e.id = q.event_id
 		JOIN unnest($9::text[], $10::text[]) AS r (type, subscriber) ON r.type = e.type
 	WHERE e.owner_id = $1 AND ($2 = '' OR r.subscriber = $2) AND $3 IN ('', 'pending')
 		AND ($4 = '' OR e.subject = $4) AND e.id >= $5 AND (e.id, r.subscriber) < ($6, $7)
+		AND NOT EXISTS (SELECT FROM tasks t WHERE t.event_id = e.id AND t.subscriber = r.subscriber)
 	ORDER BY e.id DESC, r.subscriber DESC LIMIT $8)
 	ORDER BY 1 DESC, 2 DESC LIMIT $8`
 
@@ -158,7 +160,8 @@ func List(ctx context.Context, db *pg.DB, owner uuid.UUID, f Filter, after *Curs
 		     + (SELECT count(*) FROM event_queue q JOIN events e ON e.id = q.event_id
 			JOIN unnest($6::text[], $7::text[]) AS r (type, subscriber) ON r.type = e.type
 			WHERE e.owner_id = $1 AND ($2 = '' OR r.subscriber = $2) AND $3 IN ('', 'pending')
-				AND ($4 = '' OR e.subject = $4) AND e.id >= $5)`,
+				AND ($4 = '' OR e.subject = $4) AND e.id >= $5
+				AND NOT EXISTS (SELECT FROM tasks t WHERE t.event_id = e.id AND t.subscriber = r.subscriber))`,
 		owner, f.Kind, f.State, f.Subject, from, types, subscribers).Scan(&total)
 	return items, next, total, pg.Fault(err)
 }
@@ -169,7 +172,7 @@ func scan(row pgx.CollectableRow) (Detail, ID, error) {
 	var failures, progress []byte
 	var occurred *time.Time
 	err := row.Scan(&id.Event, &id.Subscriber, &d.Subject, &d.State, &d.Attempts, &occurred, &d.NextAttemptAt, &d.CancelRequested,
-		&failures, &progress, &d.Timeline.FannedOut, &d.Timeline.Started, &d.Timeline.Finished)
+		&failures, &progress, &d.Timeline.FannedOut, &d.Timeline.Started, &d.Timeline.Finished, &d.SetAside)
 	if err != nil {
 		return d, id, err
 	}
@@ -185,7 +188,7 @@ func fill(d *Detail, id ID, occurred *time.Time, failures, progress []byte) erro
 		// River's own limit is higher: see SpareAttempts
 		d.Title, d.MaxAttempts = k.Title, k.MaxAttempts
 	}
-	d.Sentence = Say(d.Kind, d.State)
+	d.Sentence = d.say()
 	d.Timeline.Committed = time.UnixMilli(madeMS(id.Event)).UTC()
 	if occurred != nil {
 		d.Timeline.Committed = *occurred
@@ -238,14 +241,15 @@ func Get(ctx context.Context, q pg.Querier, owner uuid.UUID, id ID) (Detail, err
 			t.fanned_at, `+startedSQL+`, t.finished_at,
 			-- a job's number is not told before its row can no longer be lost in a crash
 			CASE WHEN t.fanned_at < clock_timestamp() - interval '1 second' OR t.state NOT IN ('pending', 'running') THEN coalesce(t.job_id::text, '') ELSE '' END,
-			j.args, t.result
+			j.args, t.result,
+			t.event_id IS NULL AND EXISTS (SELECT FROM event_queue q WHERE q.event_id = k.event_id AND q.poisoned_at IS NOT NULL)
 		FROM (SELECT $1::uuid AS event_id, $2::text AS subscriber) k
 			LEFT JOIN events e ON e.id = k.event_id
 			LEFT JOIN tasks t ON t.event_id = k.event_id AND t.subscriber = k.subscriber
 			LEFT JOIN river_job j ON j.id = t.job_id`, id.Event, id.Subscriber).
 		Scan(&eventType, &occurred, &eventOwner, &taskOwner, &subject, &state, &d.Attempts, &d.NextAttemptAt,
 			&d.CancelRequested, &failures, &progress, &d.Timeline.FannedOut, &d.Timeline.Started, &d.Timeline.Finished,
-			&d.JobID, &d.Args, &d.Result)
+			&d.JobID, &d.Args, &d.Result, &d.SetAside)
 	if err != nil {
 		return d, pg.Fault(err)
 	}
@@ -287,6 +291,14 @@ func ByJob(ctx context.Context, q pg.Querier, owner uuid.UUID, job int64) (ID, e
 		return id, fault.NotFound("task")
 	}
 	return id, pg.Fault(err)
+}
+
+// Committed is a task as a transaction has left it, for an answer that can't read
+// it again.
+func Committed(id ID, s State, cancelRequested bool) Task {
+	d := Detail{Task: Task{State: s, CancelRequested: cancelRequested}}
+	_ = fill(&d, id, nil, nil, nil) // without errors and progress to read it can't fail
+	return d.Task
 }
 
 // OfEvent reads an owner's tasks of one event, one for each subscriber of its

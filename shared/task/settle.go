@@ -14,7 +14,10 @@ import (
 
 // Job is what a worker knows of the River job whose tasks it ends.
 type Job struct {
-	ID        int64
+	ID int64
+	// Subject must be the task's. A number alone could, after a crash of
+	// PostgreSQL, have been given to another job.
+	Subject   string
 	Attempt   int
 	StartedAt time.Time
 	// Errors of earlier attempts, as River keeps them; null when there are none.
@@ -26,9 +29,10 @@ type Job struct {
 // reports which jobs still had an open task: the effect of the others must not
 // be written, their tasks were cancelled or are done already.
 func Complete(ctx context.Context, tx *pg.Tx, jobs []Job) (open map[int64]bool, err error) {
-	ids, attempts, started, failures := make([]int64, len(jobs)), make([]int16, len(jobs)), make([]time.Time, len(jobs)), make([]*string, len(jobs))
+	n := len(jobs)
+	ids, subjects, attempts, started, failures := make([]int64, n), make([]string, n), make([]int16, n), make([]time.Time, n), make([]*string, n)
 	for i, j := range jobs {
-		ids[i], attempts[i], started[i] = j.ID, int16(min(j.Attempt, 1<<15-1)), j.StartedAt
+		ids[i], subjects[i], attempts[i], started[i] = j.ID, j.Subject, int16(min(j.Attempt, 1<<15-1)), j.StartedAt
 		if len(j.Errors) > 0 {
 			text := string(j.Errors)
 			failures[i] = &text
@@ -38,9 +42,9 @@ func Complete(ctx context.Context, tx *pg.Tx, jobs []Job) (open map[int64]bool, 
 		UPDATE tasks t
 		SET state = 'completed', finished_at = clock_timestamp(), started_at = j.started_at,
 		    attempts = j.attempt, errors = coalesce(j.errors::jsonb, t.errors)
-		FROM unnest($1::bigint[], $2::smallint[], $3::timestamptz[], $4::text[]) AS j (id, attempt, started_at, errors)
-		WHERE t.job_id = j.id AND t.state IN ('pending', 'running')
-		RETURNING t.job_id, t.event_id, t.subscriber`, ids, attempts, started, failures)
+		FROM unnest($1::bigint[], $2::smallint[], $3::timestamptz[], $4::text[], $5::text[]) AS j (id, attempt, started_at, errors, subject)
+		WHERE t.job_id = j.id AND t.subject = j.subject AND t.state IN ('pending', 'running')
+		RETURNING t.job_id, t.event_id, t.subscriber`, ids, attempts, started, failures, subjects)
 	if err != nil {
 		return nil, err
 	}
@@ -57,14 +61,31 @@ func Complete(ctx context.Context, tx *pg.Tx, jobs []Job) (open map[int64]bool, 
 
 // Start says that a job that touches the outside world is running: from here a
 // cancel is only a request. It reports false when every task of the job was
-// cancelled or is done, and the work must not begin.
-func Start(ctx context.Context, db *pg.DB, job int64) (bool, error) {
-	var open bool
-	err := db.InTx(ctx, func(tx *pg.Tx) error {
-		tag, err := tx.Exec(ctx, `
-			UPDATE tasks SET state = 'running', started_at = coalesce(started_at, clock_timestamp())
-			WHERE job_id = $1 AND state IN ('pending', 'running') AND cancel_requested_at IS NULL`, job)
-		open = tag.RowsAffected() > 0
+// cancelled or is done, and the work must not begin. A cancel that was asked for
+// during an earlier attempt is carried out now.
+func Start(ctx context.Context, db *pg.DB, j Job) (open bool, err error) {
+	err = db.InTx(ctx, func(tx *pg.Tx) error {
+		rows, err := tx.Query(ctx, `
+			UPDATE tasks SET
+				state = CASE WHEN cancel_requested_at IS NULL THEN 'running' ELSE 'cancelled' END,
+				finished_at = CASE WHEN cancel_requested_at IS NOT NULL THEN clock_timestamp() END,
+				started_at = coalesce(started_at, clock_timestamp())
+			WHERE job_id = $1 AND subject = $2 AND state IN ('pending', 'running')
+			RETURNING event_id, subscriber, state`, j.ID, j.Subject)
+		if err != nil {
+			return err
+		}
+		open = false
+		var id ID
+		var state State
+		_, err = pgx.ForEachRow(rows, []any{&id.Event, &id.Subscriber, &state}, func() error {
+			if state == Running {
+				open = true
+			} else {
+				tx.Notify(Final, id.String())
+			}
+			return nil
+		})
 		return err
 	})
 	return open, err
@@ -163,6 +184,9 @@ type Targeted struct {
 	Found bool
 	State State // as stored: pending, running or terminal
 	JobID int64 // 0: none yet
+	// CancelRequested: its owner cancelled it, or asked it to stop, and has not
+	// retried it since.
+	CancelRequested bool
 	// OthersOpen: the job covers another task that has not ended.
 	OthersOpen bool
 }
@@ -170,11 +194,11 @@ type Targeted struct {
 // Target reads and locks the task that a command is about.
 func Target(ctx context.Context, tx *pg.Tx, owner uuid.UUID, id ID) (t Targeted, err error) {
 	err = tx.QueryRow(ctx, `
-		SELECT state, coalesce(job_id, 0), EXISTS (
+		SELECT state, coalesce(job_id, 0), cancel_requested_at IS NOT NULL, EXISTS (
 			SELECT FROM tasks o WHERE o.job_id = t.job_id AND o.state IN ('pending', 'running')
 				AND (o.event_id, o.subscriber) <> (t.event_id, t.subscriber))
 		FROM tasks t WHERE event_id = $1 AND subscriber = $2 AND owner_id = $3
-		FOR UPDATE OF t`, id.Event, id.Subscriber, owner).Scan(&t.State, &t.JobID, &t.OthersOpen)
+		FOR UPDATE OF t`, id.Event, id.Subscriber, owner).Scan(&t.State, &t.JobID, &t.CancelRequested, &t.OthersOpen)
 	if pg.IsNoRows(err) {
 		return t, nil
 	}
@@ -194,8 +218,8 @@ func Discard(ctx context.Context, tx *pg.Tx, j Job) error {
 	rows, err := tx.Query(ctx, `
 		UPDATE tasks SET state = 'discarded', finished_at = clock_timestamp(), started_at = $2, attempts = $3,
 			errors = coalesce($4::text::jsonb, errors)
-		WHERE job_id = $1 AND state IN ('pending', 'running')
-		RETURNING event_id, subscriber`, j.ID, j.StartedAt, j.Attempt, string(j.Errors))
+		WHERE job_id = $1 AND subject = $5 AND state IN ('pending', 'running')
+		RETURNING event_id, subscriber`, j.ID, j.StartedAt, j.Attempt, string(j.Errors), j.Subject)
 	if err != nil {
 		return err
 	}
@@ -204,5 +228,16 @@ func Discard(ctx context.Context, tx *pg.Tx, j Job) error {
 		tx.Notify(Final, id.String())
 		return nil
 	})
+	return err
+}
+
+// Lost ends a task whose work can't be enqueued any more, because what asked
+// for it is no longer kept.
+func Lost(ctx context.Context, tx *pg.Tx, id ID, why string) error {
+	_, err := tx.Exec(ctx, `
+		UPDATE tasks SET state = 'discarded', finished_at = clock_timestamp(),
+			errors = coalesce(errors, '[]') || jsonb_build_array(jsonb_build_object('at', clock_timestamp(), 'attempt', attempts, 'error', $3::text))
+		WHERE event_id = $1 AND subscriber = $2 AND state = 'pending'`, id.Event, id.Subscriber, why)
+	tx.Notify(Final, id.String())
 	return err
 }

@@ -30,7 +30,8 @@ const (
 	// a connection that heard nothing is asked whether it still lives
 	healthEvery = time.Second
 	askTimeout  = 500 * time.Millisecond
-	// how long the last waiter stays for the answer to a LISTEN
+	// how long the last waiter stays for the answer to a LISTEN or UNLISTEN; then
+	// the connection goes, and LISTEN with it
 	closePatience = 100 * time.Millisecond
 	dialTimeout   = time.Second
 )
@@ -453,7 +454,7 @@ func (w *Waiter) listen(ctx context.Context) {
 			cancel()
 			continue
 		}
-		err := w.ask(asking, conn, w.statement())
+		err := w.ask(asking, conn, w.statement(), askTimeout)
 		cancel()
 		if err != nil {
 			w.opts.Logger.LogAttrs(ctx, slog.LevelWarn, "waiter: LISTEN failed", slog.Any("error", err))
@@ -474,7 +475,7 @@ func (w *Waiter) listen(ctx context.Context) {
 			return
 		}
 		if err == nil {
-			err = w.ask(ctx, conn, "UNLISTEN *")
+			err = w.ask(ctx, conn, "UNLISTEN *", closePatience)
 		}
 		if err != nil {
 			w.opts.Logger.LogAttrs(ctx, slog.LevelWarn, "waiter: connection lost", slog.Any("error", err))
@@ -505,8 +506,8 @@ func (w *Waiter) statement() string {
 	return b.String()
 }
 
-func (w *Waiter) ask(ctx context.Context, conn *pgx.Conn, sql string) error {
-	asking, cancel := context.WithTimeout(ctx, askTimeout)
+func (w *Waiter) ask(ctx context.Context, conn *pgx.Conn, sql string, patience time.Duration) error {
+	asking, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	_, err := conn.PgConn().Exec(asking, sql).ReadAll()
 	return err
@@ -536,7 +537,7 @@ func (w *Waiter) follow(ctx context.Context, conn *pgx.Conn) error {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case w.wanted():
-			if err := w.ask(ctx, conn, "SELECT 1"); err != nil {
+			if err := w.ask(ctx, conn, "SELECT 1", askTimeout); err != nil {
 				return err
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -92,6 +93,49 @@ func TestGoldenTools(t *testing.T) {
 	}
 	if !slices.Equal(names[0], names[1]) {
 		t.Errorf("the two spellings list different tools: %v, %v", names[0], names[1])
+	}
+}
+
+// What a listing tells a client of other tools, it calls as the client sees them.
+func TestTextsNameToolsAsListed(t *testing.T) {
+	dotted := regexp.MustCompile(`[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)+`)
+	underscored := regexp.MustCompile(`[a-z][a-z0-9]*(_[a-z0-9]+)+`)
+	cat := Catalog(Deps{})
+	for address, wrong := range map[string]*regexp.Regexp{"/mcp": dotted, "/mcp?names=dotted": underscored} {
+		seen := 0
+		for _, raw := range tools(t, address) {
+			var tool any
+			if err := json.Unmarshal(raw, &tool); err != nil {
+				t.Fatal(err)
+			}
+			var walk func(v any)
+			walk = func(v any) {
+				switch v := v.(type) {
+				case []any:
+					for _, in := range v {
+						walk(in)
+					}
+				case map[string]any:
+					for key, in := range v {
+						text, ok := in.(string)
+						if !ok || key != "description" {
+							walk(in)
+							continue
+						}
+						seen++
+						for _, name := range wrong.FindAllString(text, -1) {
+							if o := cat.ByTool(name); o != nil && o.Spec().Tool != nil {
+								t.Errorf("%s: a text calls a tool %s: %s", address, name, text)
+							}
+						}
+					}
+				}
+			}
+			walk(tool)
+		}
+		if seen == 0 {
+			t.Errorf("%s: no texts", address)
+		}
 	}
 }
 

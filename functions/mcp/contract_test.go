@@ -106,6 +106,7 @@ func faultsOf(tools []map[string]any, name *regexp.Regexp) []string {
 
 var (
 	safeName   = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+	dottedWord = regexp.MustCompile(`[a-z0-9_]+(\.[a-z0-9_]+)+`)
 	dottedName = regexp.MustCompile(`^[a-z0-9_]+(\.[a-z0-9_]+)+$`)
 )
 
@@ -258,6 +259,9 @@ func TestResultIsSentenceAndJSON(t *testing.T) {
 	}
 }
 
+// goType finds what a client can make nothing of.
+var goType = regexp.MustCompile(`\*?\bmcp\.\w+|Go (struct|value)|json: |\w+ParamsRaw`)
+
 const initialize = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`
 
 func TestHTTP(t *testing.T) { // P5
@@ -295,6 +299,8 @@ func TestHTTP(t *testing.T) { // P5
 		`7`:                        -32600,
 		`{}`:                       -32600,
 		`{"jsonrpc":"1.0","id":1}`: -32600,
+		`{"jsonrpc":"2.0","id":1}`: -32600,
+		`{"jsonrpc":"2.0"}`:        -32600,
 		`[null]`:                   -32600,
 		``:                         -32700,
 		`{"jsonrpc":`:              -32700,
@@ -309,6 +315,10 @@ func TestHTTP(t *testing.T) { // P5
 		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"arguments":{}}}`:     -32602,
 		`{"jsonrpc":"2.0","id":1,"method":"initialize","params":[]}`:                   0, // any
 		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":"corpus_list"}`:        -32602,
+		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":[]}`:                   -32602,
+		`{"jsonrpc":"2.0","id":1,"method":"tools/list","params":[]}`:                   -32602,
+		`{"jsonrpc":"2.0","id":1,"method":"tasks/get","params":[]}`:                    -32602,
+		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":null}`:                 -32600,
 		`{"jsonrpc":"2.0","id":{},"method":"ping"}`:                                    -32600,
 		`{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"cursor":{"a":"b"}}}`: -32602,
 	} {
@@ -320,7 +330,10 @@ func TestHTTP(t *testing.T) { // P5
 		if a.status >= 500 || m.Error == nil || code != 0 && m.Error.Code != code || m.Error.Message == "" {
 			t.Errorf("%s: %d %s", body, a.status, a.body)
 		}
-		if strings.Contains(body, `"id":1,"method"`) != (m.ID == 1.0) {
+		if leak := goType.FindString(m.Error.Message); leak != "" {
+			t.Errorf("%s: the message tells of Go's %s: %s", body, leak, m.Error.Message)
+		}
+		if strings.Contains(body, `"id":1,"method"`) && m.ID != 1.0 {
 			t.Errorf("%s: answered id %v", body, m.ID)
 		}
 	}
@@ -368,6 +381,11 @@ func TestProtocolVersions(t *testing.T) {
 		}](t, m.Result)
 		if got.ProtocolVersion != want || len(got.Capabilities) != 2 || got.Capabilities["tools"] == nil {
 			t.Errorf("%s: %+v", asked, got)
+		}
+		for _, name := range dottedWord.FindAllString(got.Instructions, -1) {
+			if e.world.catalog().ByName(name) != nil {
+				t.Errorf("the instructions call a tool %s, the listing doesn't", name)
+			}
 		}
 		if !strings.Contains(got.Instructions, "indexed: false") || !strings.Contains(got.Instructions, "tasks_get") || strings.Contains(got.Instructions, "tasks.get") {
 			t.Errorf("instructions: %s", got.Instructions)

@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -133,6 +134,10 @@ func (e *endpoint) serve(w http.ResponseWriter, r *http.Request, caller auth.Cal
 		writeError(w, http.StatusBadRequest, nil, jsonrpc.CodeInvalidRequest, "The body is not a JSON-RPC 2.0 message.")
 		return
 	}
+	if res, ok := msg.(*jsonrpc.Response); ok && res.Result == nil && res.Error == nil {
+		writeError(w, http.StatusBadRequest, res.ID.Raw(), jsonrpc.CodeInvalidRequest, "The message has no method, and is no response: it has neither result nor error.")
+		return
+	}
 	req, ok := msg.(*jsonrpc.Request)
 	if !ok || !req.IsCall() { // nothing here is kept that a notification or a response could be about
 		w.WriteHeader(http.StatusAccepted)
@@ -157,7 +162,7 @@ func (e *endpoint) serve(w http.ResponseWriter, r *http.Request, caller auth.Cal
 	c := &call{ctx: telemetry.WithTraceparent(r.Context(), r.Header.Get("Traceparent")), caller: caller, info: op.CallInfo{Face: "mcp", RequestID: id}}
 	r = r.WithContext(context.WithValue(r.Context(), callKey{}, c))
 	r.Body = io.NopCloser(bytes.NewReader(body))
-	out := &rpcErrors{ResponseWriter: w, id: req.ID.Raw()}
+	out := &rpcErrors{ResponseWriter: w, id: req.ID.Raw(), method: req.Method}
 	e.rpc.ServeHTTP(out, r)
 	out.flush()
 }
@@ -190,9 +195,13 @@ func hostOf(hostport string) string {
 }
 
 func writeError(w http.ResponseWriter, status int, id any, code int64, message string) {
-	writeJSON(w, status, map[string]any{
+	writeJSON(w, status, rpcError(id, code, message))
+}
+
+func rpcError(id any, code int64, message string) map[string]any {
+	return map[string]any{
 		"jsonrpc": "2.0", "id": id, "error": map[string]any{"code": code, "message": message},
-	})
+	}
 }
 
 func writeJSON(w http.ResponseWriter, status int, v any) {
@@ -201,11 +210,17 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	_ = json.NewEncoder(w).Encode(v) // the client is gone if this fails
 }
 
-// rpcErrors turns the SDK's plain-text refusals of a call into JSON-RPC errors
-// and lets everything else through as it is written.
+// misfit finds the SDK's refusals of params that it could not decode, which name
+// Go types. In the text of a result these quotes would be escaped.
+var misfit = regexp.MustCompile(`"error":\{"code":-?\d+,"message":"[^"]*\bunmarshaling \\"`)
+
+// rpcErrors turns the SDK's plain-text refusals of a call into JSON-RPC errors,
+// puts its refusal of params in our words, and lets everything else through as it
+// is written.
 type rpcErrors struct {
 	http.ResponseWriter
 	id     any
+	method string
 	status int
 	text   bytes.Buffer
 }
@@ -221,6 +236,9 @@ func (w *rpcErrors) WriteHeader(status int) {
 func (w *rpcErrors) Write(b []byte) (int, error) {
 	if w.status != 0 {
 		return w.text.Write(b)
+	}
+	if misfit.Match(b) {
+		return len(b), json.NewEncoder(w.ResponseWriter).Encode(rpcError(w.id, jsonrpc.CodeInvalidParams, "The params are not what "+w.method+" takes: an object with fields of the right types."))
 	}
 	return w.ResponseWriter.Write(b)
 }

@@ -11,7 +11,7 @@ package mcp
 import (
 	"context"
 	"net/http"
-	"strings"
+	"regexp"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -82,7 +82,7 @@ func (e *endpoint) server(dotted bool) *sdk.Server {
 	s := sdk.NewServer(
 		&sdk.Implementation{Name: "standmeet", Title: "StandMeet", Version: e.Version},
 		&sdk.ServerOptions{
-			Instructions: instructions(dotted),
+			Instructions: e.spell(rules, dotted),
 			Capabilities: caps,
 			SetCacheable: func(_ context.Context, _ sdk.Request, c *sdk.Cacheable) {
 				// A listing depends on the token, and changes only with a deploy.
@@ -91,7 +91,7 @@ func (e *endpoint) server(dotted bool) *sdk.Server {
 		})
 	for _, p := range e.cat.Ops() {
 		if p.Spec().Tool != nil {
-			s.AddTool(describe(p, dotted), e.tool(p))
+			s.AddTool(e.describe(p, dotted), e.tool(p))
 		}
 	}
 	e.addTasks(s)
@@ -99,15 +99,20 @@ func (e *endpoint) server(dotted bool) *sdk.Server {
 	return s
 }
 
-// instructions are what an AI reads before its first call.
-func instructions(dotted bool) string {
-	if dotted {
-		return rules
-	}
-	return strings.NewReplacer("tasks.get", "tasks_get", "tasks.retry", "tasks_retry",
-		"corpus.search", "corpus_search", "corpus.get", "corpus_get").Replace(rules)
+// dottedName is what an operation's name in a text looks like.
+var dottedName = regexp.MustCompile(`[a-z][a-z0-9_]*(?:\.[a-z][a-z0-9_]*)+`)
+
+// spell writes the names of tools in a text as the client sees them.
+func (e *endpoint) spell(text string, dotted bool) string {
+	return dottedName.ReplaceAllStringFunc(text, func(name string) string {
+		if o := e.cat.ByName(name); o != nil && o.Spec().Tool != nil {
+			return o.ToolName(dotted)
+		}
+		return name
+	})
 }
 
+// rules are what an AI reads before its first call.
 const rules = `StandMeet holds its owner's notes (corpus: raw, wiki, output) and the work that follows from them. An answer states only what is committed.
 
 - indexed: true means that search finds this write now. indexed: false means that the note is saved but search may not find it yet. Do not write it again: call tasks.get {"id": index_job_id, "wait_seconds": 20} until its state is completed, then corpus.search. Every other receipt (mail.job_id, job_ids, build_id) is followed in the same way.

@@ -15,14 +15,15 @@ import (
 )
 
 // describe is an operation as a listing shows it.
-func describe(p *op.Operation, dotted bool) *sdk.Tool {
+func (e *endpoint) describe(p *op.Operation, dotted bool) *sdk.Tool {
 	spec := p.Spec()
+	spell := func(text string) string { return e.spell(text, dotted) }
 	return &sdk.Tool{
 		Name:         p.ToolName(dotted),
 		Title:        spec.Summary,
-		Description:  spec.Description,
-		InputSchema:  encoded(p.InputSchema()),
-		OutputSchema: encoded(p.OutputSchema()),
+		Description:  spell(spec.Description),
+		InputSchema:  encoded(p.InputSchema(), spell),
+		OutputSchema: encoded(p.OutputSchema(), spell),
 		Annotations: &sdk.ToolAnnotations{
 			Title:           spec.Summary,
 			ReadOnlyHint:    spec.Tool.ReadOnly,
@@ -35,12 +36,27 @@ func describe(p *op.Operation, dotted bool) *sdk.Tool {
 
 // encoded is a schema as it is sent: the SDK would encode it anew for every
 // listing, and at every call to look for mirrored headers.
-func encoded(s *jsonschema.Schema) json.RawMessage {
+func encoded(s *jsonschema.Schema, spell func(string) string) json.RawMessage {
+	s = s.CloneSchemas() // the operation's own is shared
+	respell(s, spell)
 	b, err := json.Marshal(s)
 	if err != nil {
 		panic(err) // op has published it in the same form
 	}
 	return b
+}
+
+// respell rewrites the descriptions of a schema that op made.
+func respell(s *jsonschema.Schema, spell func(string) string) {
+	if s == nil {
+		return
+	}
+	s.Description = spell(s.Description)
+	respell(s.Items, spell)
+	respell(s.AdditionalProperties, spell)
+	for _, p := range s.Properties {
+		respell(p, spell)
+	}
 }
 
 // tool runs an operation for a tools/call.

@@ -337,3 +337,111 @@ func TestEverySubscriberHasARoute(t *testing.T) {
 		}
 	}
 }
+
+func TestHeldRowDelaysOnlyItsEvent(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	db := pgtest.Open(t, url, pg.Options{})
+	owner := uuid.New()
+	held, free := record(t, db, owner, uuid.NewString()), record(t, db, owner, uuid.NewString())
+	// somebody is about to cancel the task before its relay came by, and is frozen
+	tx, err := db.Pool().Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), `INSERT INTO tasks (event_id, subscriber, owner_id, subject, state) SELECT id, 'corpus.index', owner_id, subject, 'cancelled' FROM events WHERE id = $1`, held); err != nil {
+		t.Fatal(err)
+	}
+	r := newRelay(t, pgtest.Open(t, url, pg.Options{LockTimeout: 100 * time.Millisecond}))
+	drain(t, r)
+	if n := count(t, db, `SELECT count(*) FROM tasks WHERE event_id = $1`, free); n != 1 {
+		t.Error("the free event waited for the held one")
+	}
+	if n := count(t, db, `SELECT count(*) FROM event_queue WHERE event_id = $1 AND attempts = 0 AND due_at > clock_timestamp()`, held); n != 1 {
+		t.Error("the held event was not put off, or a failure was counted")
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.Exec(t.Context(), `UPDATE event_queue SET due_at = clock_timestamp()`); err != nil {
+		t.Fatal(err)
+	}
+	drain(t, r)
+	checkFannedOnce(t, db, 2)
+}
+
+// A retry that overtakes the cancel before it: the relay carries out neither
+// against the other.
+func TestRetryOvertakesCancel(t *testing.T) {
+	t.Parallel()
+	db := pgtest.DB(t)
+	r, owner := newRelay(t, db), uuid.New()
+	for _, fannedOut := range []bool{false, true} {
+		id := task.ID{Event: record(t, db, owner, uuid.NewString()), Subscriber: task.CorpusIndex}
+		if fannedOut {
+			drain(t, r)
+		}
+		if err := db.InTx(t.Context(), func(tx *pg.Tx) error {
+			_, err := task.Cancel(t.Context(), tx, owner, id)
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		items, _, total, err := task.List(t.Context(), db, owner, task.Filter{Subject: subjectOf(t, db, id)}, nil, 10)
+		if err != nil || total != 1 || len(items) != 1 || items[0].State != task.Cancelled {
+			t.Errorf("fanned out %t: listed %d of %d: %+v, %v", fannedOut, len(items), total, items, err)
+		}
+		if err := db.InTx(t.Context(), func(tx *pg.Tx) error { return task.Retry(t.Context(), tx, owner, id) }); err != nil {
+			t.Fatal(err)
+		}
+		drain(t, r)
+		if n := count(t, db, `SELECT count(*) FROM tasks t JOIN river_job j ON j.id = t.job_id WHERE t.event_id = $1 AND t.state = 'pending' AND j.state = 'available'`, id.Event); n != 1 {
+			t.Errorf("fanned out %t: the retried task has no job to run", fannedOut)
+		}
+	}
+}
+
+func subjectOf(t *testing.T, db *pg.DB, id task.ID) (s string) {
+	t.Helper()
+	if err := db.QueryRow(t.Context(), `SELECT subject FROM events WHERE id = $1`, id.Event).Scan(&s); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// A task outlives its event only when there is nothing left to retry; where it
+// did all the same, a retry ends it and says why.
+func TestRetryWithoutItsEvent(t *testing.T) {
+	t.Parallel()
+	db := pgtest.DB(t)
+	r, owner := newRelay(t, db), uuid.New()
+	old := outbox.Before(time.Now().Add(-8 * 24 * time.Hour))
+	for i, state := range []task.State{task.Discarded, task.Completed} {
+		old[15] = byte(i)
+		if _, err := db.Exec(t.Context(), `INSERT INTO events (id, type, owner_id, subject, data) VALUES ($1, 'corpus.note.changed', $2, 'x', '{}')`, old, owner); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := db.Exec(t.Context(), `INSERT INTO tasks (event_id, subscriber, owner_id, subject, state, finished_at) VALUES ($1, 'corpus.index', $2, 'x', $3, now())`, old, owner, state); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n, err := outbox.DeleteOld(t.Context(), db, 7*24*time.Hour, 100); n != 1 || err != nil {
+		t.Fatalf("%d events removed, %v: want the completed one's", n, err)
+	}
+	if _, err := db.Exec(t.Context(), `DELETE FROM events`); err != nil {
+		t.Fatal(err)
+	}
+	old[15] = 0
+	id := task.ID{Event: old, Subscriber: task.CorpusIndex}
+	if err := db.InTx(t.Context(), func(tx *pg.Tx) error { return task.Retry(t.Context(), tx, owner, id) }); err != nil {
+		t.Fatal(err)
+	}
+	drain(t, r)
+	d, err := task.Get(t.Context(), db, owner, id)
+	if err != nil || d.State != task.Discarded || d.LastError == "" {
+		t.Errorf("%+v, %v", d, err)
+	}
+	if n := count(t, db, `SELECT count(*) FROM event_queue`); n != 0 {
+		t.Error("the command is still queued")
+	}
+}

@@ -13,6 +13,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## build .bin/standmeet
+	@test -x $(BIN) || echo "Building; the first time this takes a minute or two …"
 	@go build -buildvcs=false -o $(BIN) ./local
 
 run: build ## start everything on an embedded PostgreSQL; PARTS=gateway,relay,workers chooses

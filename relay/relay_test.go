@@ -28,7 +28,7 @@ const child = "STANDMEET_TEST_RELAY"
 func TestMain(m *testing.M) {
 	if url := os.Getenv(child); url != "" {
 		ctx := context.Background()
-		db, err := pg.Open(ctx, url, pg.Options{AsyncCommit: true})
+		db, err := pg.Open(ctx, url, pg.Options{AsyncCommit: true, Name: child})
 		if err == nil {
 			var r *Relay
 			if r, err = New(db, quiet()); err == nil {
@@ -188,46 +188,108 @@ func TestTenRelaysFanOutOnce(t *testing.T) {
 	checkFannedOnce(t, db, events)
 }
 
+// gates lets a test stop a relay inside its transaction: at a point of it, after
+// a number of rows, the relay waits for advisory lock 4711.
+const gates = `
+	CREATE SEQUENCE gate_passed;
+	CREATE TABLE gate (point text, after bigint);
+	INSERT INTO gate VALUES ('', 0);
+	CREATE FUNCTION gate() RETURNS trigger LANGUAGE plpgsql AS $$
+	BEGIN
+		IF TG_ARGV[0] = (SELECT point FROM gate) AND nextval('gate_passed') = (SELECT after FROM gate) THEN
+			PERFORM pg_advisory_xact_lock(4711);
+		END IF;
+		RETURN NULL;
+	END $$;
+	CREATE TRIGGER gate AFTER DELETE ON event_queue FOR EACH ROW EXECUTE FUNCTION gate('claimed');
+	CREATE TRIGGER gate AFTER INSERT ON river_job FOR EACH ROW EXECUTE FUNCTION gate('enqueued');
+	CREATE TRIGGER gate AFTER INSERT ON tasks FOR EACH ROW EXECUTE FUNCTION gate('made');
+	CREATE CONSTRAINT TRIGGER gate_commit AFTER INSERT ON tasks DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION gate('committing')`
+
+// A relay is killed 50 times, at a random row of a random step between claim and
+// commit, or at any moment. What PostgreSQL was about to do for it is then
+// carried through or cut off, as a lost connection may do either.
 func TestKilledRelayLosesNothing(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)
 	db := pgtest.Open(t, url, pg.Options{})
-	owner, events := uuid.New(), 0
-	add := func(n int) {
-		if _, err := db.Exec(t.Context(), `
-			SELECT record_event('corpus.note.changed', $1, gen_random_uuid()::text, '{}') FROM generate_series(1, $2::int)`, owner, n); err != nil {
+	exec := func(sql string, args ...any) {
+		t.Helper()
+		if _, err := db.Exec(t.Context(), sql, args...); err != nil {
 			t.Fatal(err)
 		}
-		events += n
 	}
-	start := func() *exec.Cmd {
-		cmd := exec.Command(os.Args[0])
-		cmd.Env = append(os.Environ(), child+"="+url)
-		if err := cmd.Start(); err != nil {
+	exec(gates)
+	keeper, err := db.Connect(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer keeper.Close(context.WithoutCancel(t.Context()))
+	keep := func(do string) {
+		t.Helper()
+		if _, err := keeper.Exec(t.Context(), do); err != nil {
 			t.Fatal(err)
 		}
-		return cmd
 	}
-	kills := 50
+	const waiting = `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = '` + child + `' AND wait_event_type = 'Lock' AND wait_event = 'advisory'`
+	rounds, each := 50, 150
 	if testing.Short() {
-		kills = 10
+		rounds = 10
 	}
-	for range kills {
-		add(150)
-		cmd := start()
-		// a random point: after a random part of the new events is gone
-		part := events - rand.IntN(150)
-		eventually(t, "some fan-out", func() bool { return count(t, db, `SELECT count(*) FROM tasks`) >= min(part, events-149) })
+	points := []string{"claimed", "enqueued", "made", "committing", ""}
+	owner, events := uuid.New(), 0
+	for round := range rounds {
+		exec(`SELECT record_event('corpus.note.changed', $1, gen_random_uuid()::text, '{}') FROM generate_series(1, $2::int)`, owner, each)
+		events += each
+		point := points[round%len(points)]
+		queued := count(t, db, `SELECT count(*) FROM event_queue`)
+		// of those that are there: the last batches are reached too
+		exec(`UPDATE gate SET point = $1, after = $2`, point, 1+rand.IntN(queued))
+		exec(`SELECT setval('gate_passed', 1, false)`)
+		keep(`SELECT pg_advisory_lock(4711)`)
+		done := count(t, db, `SELECT count(*) FROM tasks`)
+		cmd := startChild(t, url)
+		if point != "" {
+			eventually(t, "the relay at the gate "+point, func() bool { return count(t, db, waiting) == 1 })
+		} else {
+			some := done + rand.IntN(queued)
+			eventually(t, "some fan-out", func() bool { return count(t, db, `SELECT count(*) FROM tasks`) >= some })
+		}
 		if err := cmd.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}
 		_ = cmd.Wait() // killed
+		if rand.IntN(2) == 0 {
+			exec(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND application_name = '` + child + `'`)
+		}
+		keep(`SELECT pg_advisory_unlock(4711)`)
+		eventually(t, "the end of its connections", func() bool {
+			return count(t, db, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = '`+child+`'`) == 0
+		})
+		if all := count(t, db, `SELECT (SELECT count(*) FROM event_queue) + (SELECT count(*) FROM tasks)`); all != events {
+			t.Fatalf("round %d, killed at %q: %d events are queued or tasks, want %d", round, point, all, events)
+		}
+		if n := count(t, db, `SELECT count(*) FROM tasks t FULL JOIN river_job j ON j.id = t.job_id WHERE t.event_id IS NULL OR j.id IS NULL`); n != 0 {
+			t.Fatalf("round %d, killed at %q: %d tasks or jobs without the other", round, point, n)
+		}
 	}
-	cmd := start()
+	exec(`UPDATE gate SET point = ''`)
+	cmd := startChild(t, url)
 	eventually(t, "an empty queue", func() bool { return count(t, db, `SELECT count(*) FROM event_queue`) == 0 })
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
 	checkFannedOnce(t, db, events)
+}
+
+func startChild(t *testing.T, url string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), child+"="+url)
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return cmd
 }
 
 func TestChangesOfOneNoteShareAJob(t *testing.T) {

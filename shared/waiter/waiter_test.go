@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -104,14 +105,15 @@ func (b *bench) eventually(what string, ok func() bool) {
 
 const budget = 2 * time.Second
 
-// await waits for the usual budget and checks that it was kept. The allowance
-// is for a busy machine.
+// await waits for the usual budget, gives the place back, and checks that both
+// together kept it: a request's answer waits for both. The allowance is for a busy
+// machine.
 func (b *bench) await(ticket *waiter.Ticket) (waiter.Ended, time.Duration) {
 	b.t.Helper()
 	began := time.Now()
 	_, ended := ticket.Wait(context.Background(), began.Add(budget))
-	took := time.Since(began)
 	ticket.Close()
+	took := time.Since(began)
 	if took > budget+500*time.Millisecond {
 		b.t.Errorf("the wait took %v of a budget of %v", took, budget)
 	}
@@ -312,7 +314,7 @@ func TestDatabaseGoneForTheWholeWait(t *testing.T) {
 	}
 }
 
-// 200 waits while the listener is terminated every 100 ms and once falls
+// At least 200 waits while the listener is terminated every 100 ms and once falls
 // silent: each is answered within its budget, and connections don't pile up.
 func TestWaitsOverAFailingListener(t *testing.T) {
 	t.Parallel()
@@ -321,15 +323,16 @@ func TestWaitsOverAFailingListener(t *testing.T) {
 	b := setup(t, direct, proxy.URL, waiter.Options{Keep: true})
 	ctx, stop := context.WithCancel(t.Context())
 	var hits sync.WaitGroup
+	var hit atomic.Int64
 	hits.Go(func() {
 		tick := time.NewTicker(100 * time.Millisecond)
 		defer tick.Stop()
-		for n := 0; ; n++ {
+		for {
 			select {
 			case <-ctx.Done():
 				return
 			case <-tick.C:
-				if n == 5 {
+				if hit.Add(1) == 5 {
 					proxy.Silence()
 				} else {
 					b.terminate()
@@ -339,7 +342,7 @@ func TestWaitsOverAFailingListener(t *testing.T) {
 	})
 	var waits sync.WaitGroup
 	places := make(chan struct{}, 40)
-	for i := range 200 {
+	for i := 0; i < 200 || hit.Load() < 10; i++ {
 		places <- struct{}{}
 		waits.Go(func() {
 			defer func() { <-places }()
@@ -359,26 +362,62 @@ func TestWaitsOverAFailingListener(t *testing.T) {
 	hits.Wait()
 }
 
-// Everybody comes and goes at random while LISTEN is switched on and off.
+// Everybody comes and goes at random while LISTEN is switched on and off: at no
+// moment is it open twice, and it is closed whenever nobody waits.
 func TestComingAndGoing(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)
 	b := setup(t, url, url, waiter.Options{})
+	ctx, stop := context.WithCancel(context.Background())
+	var sampling sync.WaitGroup
+	samples, seen := 0, 0
+	sampling.Go(func() {
+		tick := time.NewTicker(time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+				n := b.listening()
+				samples++
+				if n > 0 {
+					seen++
+				}
+				if n > 1 {
+					t.Errorf("%d LISTEN connections at once", n)
+				}
+			}
+		}
+	})
+	wait := func(key string) {
+		ticket := b.register(key)
+		b.finish(key, true)
+		if ended, _ := b.await(ticket); ended != waiter.Observed {
+			t.Errorf("%s ended %s", key, ended)
+		}
+	}
 	var waits sync.WaitGroup
 	for i := range 8 {
 		waits.Go(func() {
 			for j := range 25 {
-				key := fmt.Sprintf("%d-%d", i, j)
-				ticket := b.register(key)
-				b.finish(key, true)
-				if ended, _ := b.await(ticket); ended != waiter.Observed {
-					t.Errorf("%s ended %s", key, ended)
-				}
+				wait(fmt.Sprintf("%d-%d", i, j))
 			}
 		})
 	}
 	waits.Wait()
-	if n := b.listening(); n != 0 {
-		t.Errorf("%d listen after the last waiter left", n)
+	for round := range 20 {
+		for i := range 1 + round%8 {
+			waits.Go(func() { wait(fmt.Sprintf("round%d-%d", round, i)) })
+		}
+		waits.Wait()
+		if n := b.listening(); n != 0 {
+			t.Errorf("%d listen after the last waiter of round %d left", n, round)
+		}
+	}
+	stop()
+	sampling.Wait()
+	if seen == 0 {
+		t.Errorf("LISTEN was not seen in %d samples", samples)
 	}
 }

@@ -61,29 +61,42 @@ type world struct {
 	db       *pg.DB
 	receipts *task.Receipts
 	owner    uuid.UUID
+	relay    *relay.Relay
 }
 
 func newWorld(t *testing.T) *world {
+	w := newWorldAtRest(t)
+	w.relays()
+	return w
+}
+
+// newWorldAtRest is one whose relay does not run yet.
+func newWorldAtRest(t *testing.T) *world {
 	url := pgtest.URL(t)
 	w := &world{T: t, url: url, db: pgtest.Open(t, url, pg.Options{MaxConns: 16}), owner: uuid.New()}
 	if _, err := w.db.Exec(t.Context(), `CREATE TABLE effects (job bigint, at timestamptz DEFAULT clock_timestamp())`); err != nil {
 		t.Fatal(err)
 	}
-	r, err := relay.New(pgtest.Open(t, url, pg.Options{AsyncCommit: true}), slog.New(slog.DiscardHandler))
-	if err != nil {
+	var err error
+	if w.relay, err = relay.New(pgtest.Open(t, url, pg.Options{AsyncCommit: true}), slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
-	wait := waiter.New(w.db, waiter.Options{Keep: true}, task.FinalSource(w.db), outbox.FanoutSource(w.db), r.Source())
+	wait := waiter.New(w.db, waiter.Options{Keep: true}, task.FinalSource(w.db), outbox.FanoutSource(w.db), w.relay.Source())
 	w.receipts = task.NewReceipts(w.db, wait)
+	t.Cleanup(wait.Close)
+	return w
+}
+
+// relays runs the relay until the test ends.
+func (w *world) relays() {
 	ctx, stop := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {
-		if err := r.Run(ctx); err != nil {
-			t.Error(err)
+		if err := w.relay.Run(ctx); err != nil {
+			w.Error(err)
 		}
 	})
-	t.Cleanup(func() { stop(); running.Wait(); wait.Close() })
-	return w
+	w.Cleanup(func() { stop(); running.Wait() })
 }
 
 // work starts workers; the returned function stops them and waits.
@@ -298,38 +311,6 @@ func TestCancelledMidRunIsWhatTheAnswerSaid(t *testing.T) {
 				t.Errorf("%d effects of %d completed tasks", n, completed)
 			}
 		})
-	}
-}
-
-func TestCancelAndRetryTogether(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.work(only(task.CorpusIndex, task.MailTest, func(ctx context.Context, _ int64) error {
-		select {
-		case <-time.After(20 * time.Millisecond):
-			return nil
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}))
-	var all sync.WaitGroup
-	for range 30 {
-		all.Go(func() {
-			id := w.ask(task.CorpusIndex)
-			var both sync.WaitGroup
-			both.Go(func() { _, _ = w.cancel(id) }) // either may come first: the end must be one
-			both.Go(func() { _ = w.retry(id) })
-			both.Wait()
-			w.eventually("an end", func() bool { return w.get(id).State.Terminal() })
-			if n := w.count(`SELECT count(*) FROM effects e JOIN tasks t ON t.job_id = e.job WHERE t.event_id = $1`, id.Event); n > 1 {
-				t.Errorf("%d effects", n)
-			}
-		})
-	}
-	all.Wait()
-	w.settled()
-	if done, n := w.count(`SELECT count(*) FROM tasks WHERE state = 'completed'`), w.count(`SELECT count(*) FROM effects`); done != n {
-		t.Errorf("%d effects of %d completed tasks", n, done)
 	}
 }
 

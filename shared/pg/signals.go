@@ -17,9 +17,13 @@ type signal struct {
 // maxPayload keeps a NOTIFY under PostgreSQL's limit of 8,000 bytes.
 const maxPayload = 7900
 
-// signals sends NOTIFY in transactions of their own. While one is under way the
-// next ones gather and leave together: one statement for all that commit within
-// a round trip, and no delay for the first.
+// signalGap is the time from one NOTIFY of a process to its next. Each wakes
+// every listening process, so a crowd's are better sent together.
+const signalGap = time.Millisecond
+
+// signals sends NOTIFY in transactions of their own. While one is under way, and
+// for signalGap from its start, the next ones gather and leave together: one
+// statement for all that commit meanwhile, and no delay for the first.
 type signals struct {
 	pool *pgxpool.Pool
 
@@ -27,6 +31,7 @@ type signals struct {
 	pending []signal
 	seen    map[signal]struct{}
 	sending bool
+	sent    time.Time // when the last NOTIFY began
 	idle    *sync.Cond
 	closed  bool
 }
@@ -63,10 +68,14 @@ func (s *signals) send() {
 			s.mu.Unlock()
 			return
 		}
-		pending := s.pending
-		s.pending, s.seen = nil, map[signal]struct{}{}
+		early := signalGap - time.Since(s.sent)
 		s.mu.Unlock()
+		time.Sleep(early)
 
+		s.mu.Lock()
+		pending := s.pending
+		s.pending, s.seen, s.sent = nil, map[signal]struct{}{}, time.Now()
+		s.mu.Unlock()
 		channels, payloads := pack(pending)
 		ctx, cancel := context.WithTimeout(context.Background(), dialTimeout)
 		// A signal is a hint: whoever waits for it also polls.

@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/riverqueue/river"
@@ -17,8 +18,12 @@ import (
 	"standmeet/shared/telemetry"
 )
 
-// indexBatch is how many notes one transaction indexes at most.
-const indexBatch = 200
+const (
+	// indexBatch is how many notes one transaction indexes at most.
+	indexBatch = 200
+	// heldUp is how long the next batch waits for one that is not full.
+	heldUp = 50 * time.Millisecond
+)
 
 // indexer gathers index jobs that run at the same time and gives each batch one
 // read, one analysis in parallel, and one transaction that writes the index
@@ -59,23 +64,33 @@ func (x *indexer) work(ctx context.Context, job *river.Job[task.IndexArgs]) erro
 	}
 }
 
-// start runs the lanes until the returned function is called.
+// start runs batches until the returned function is called: one at a time, so
+// that what comes in meanwhile makes the next one larger, and indexLanes at a time
+// while there is more than a batch holds or one is held up.
 func (x *indexer) start() (stop func()) {
-	quit := make(chan struct{})
-	var lanes sync.WaitGroup
-	for range indexLanes {
-		lanes.Go(func() {
-			for {
-				select {
-				case first := <-x.in:
-					x.run(x.gather(first))
-				case <-quit:
-					return
+	quit, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		var lanes errgroup.Group
+		lanes.SetLimit(indexLanes)
+		defer func() { _ = lanes.Wait() }()
+		for {
+			select {
+			case first := <-x.in:
+				batch, done := x.gather(first), make(chan struct{})
+				lanes.Go(func() error { defer close(done); x.run(batch); return nil })
+				if len(batch) < indexBatch {
+					select {
+					case <-done:
+					case <-time.After(heldUp):
+					}
 				}
+			case <-quit:
+				return
 			}
-		})
-	}
-	return func() { close(quit); lanes.Wait() }
+		}
+	}()
+	return func() { close(quit); <-ended }
 }
 
 func (x *indexer) gather(first *indexing) []*indexing {

@@ -31,7 +31,7 @@ const (
 	rescueAfter = 20 * time.Second
 	// slice is how long a job of unbounded length works in one attempt.
 	slice = 10 * time.Second
-	// indexLanes is how many batches of notes are indexed at a time: while one
+	// indexLanes is how many batches of notes are indexed at a time at most: while one
 	// commits, the next is analysed.
 	indexLanes = 2
 )

@@ -178,8 +178,8 @@ CREATE TABLE note_search (
     -- the words of title, aliases and tags alone
     head     tsvector NOT NULL DEFAULT '',
     -- exact things to find it by: g:genre, v:visibility (of this version), t:tag,
-    -- n:name (title, alias, slug, path; folded), p:page, where a page is 4,096
-    -- turns
+    -- n:name (title, alias, slug, path; folded), p11:span, p16:span and p21:span,
+    -- where a span is as many bits of turns
     keys     text[] NOT NULL DEFAULT '{}',
     -- folded targets of its links, and */ with the last part of those with a '/'
     links    text[] NOT NULL DEFAULT '{}',

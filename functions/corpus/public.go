@@ -124,13 +124,13 @@ func PublicSearch(d Deps) *op.Operation {
 	return op.New(op.Spec{
 		Name: "public.search", Method: "GET", Path: "/v1/public/{handle}/search", Access: op.Public,
 		Summary: "Search the notes that visitors may read",
-	}, func(ctx context.Context, c auth.Caller, in in) (out op.Page[hit], err error) {
+	}, func(ctx context.Context, c auth.Caller, in in) (out Found[hit], err error) {
 		owner, seen, err := d.readers(ctx, c, in.Handle)
 		if err != nil {
 			return out, err
 		}
 		page, err := search(ctx, d, owner, in.Searching, seen)
-		out.NextCursor, out.Total = page.NextCursor, page.Total
+		out.NextCursor, out.Total, out.AtLeast = page.NextCursor, page.Total, page.AtLeast
 		for _, h := range page.Items {
 			out.Items = append(out.Items, hit{published(h.Note), h.Snippet, h.Score, h.Similar})
 		}

@@ -74,12 +74,12 @@ func (b *bench) search(ctx context.Context) error {
 			for pass := range 2 { // the first warms up
 				for _, q := range kinds[kind] {
 					began := time.Now()
-					hits, _, err := corpus.Search(ctx, s.DB, owner, corpus.SearchOptions{Query: q})
+					r, err := corpus.Search(ctx, s.DB, owner, corpus.SearchOptions{Query: q})
 					if err != nil {
 						return err
 					}
 					if pass == 1 {
-						took, found = append(took, time.Since(began)), found+min(len(hits), 1)
+						took, found = append(took, time.Since(began)), found+min(len(r.Hits), 1)
 					}
 				}
 			}

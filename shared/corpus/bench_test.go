@@ -59,12 +59,12 @@ func BenchmarkSearch100k(b *testing.B) {
 			for b.Loop() {
 				o := c.query(r)
 				start := time.Now()
-				found, _, err := Search(b.Context(), w.db, w.owner, o)
+				found, err := Search(b.Context(), w.db, w.owner, o)
 				if err != nil {
 					b.Fatal(err)
 				}
 				took = append(took, time.Since(start))
-				hits += len(found)
+				hits += len(found.Hits)
 			}
 			slices.Sort(took)
 			b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "p50-ms")

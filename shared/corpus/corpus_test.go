@@ -143,14 +143,11 @@ func (w *world) ids(sql string) []uuid.UUID {
 
 func (w *world) search(o SearchOptions) []Hit {
 	w.t.Helper()
-	hits, total, err := Search(w.t.Context(), w.db, w.owner, o)
-	if err != nil {
-		w.t.Fatal(err)
+	r := must[Results](w.t)(Search(w.t.Context(), w.db, w.owner, o))
+	if r.Total < len(r.Hits) {
+		w.t.Errorf("total %d of %d hits", r.Total, len(r.Hits))
 	}
-	if total < len(hits) {
-		w.t.Errorf("total %d of %d hits", total, len(hits))
-	}
-	return hits
+	return r.Hits
 }
 
 func (w *world) found(query string) (titles []string) {

@@ -2,6 +2,7 @@ package corpus
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -165,7 +166,7 @@ func queueRows(b *pgx.Batch, rows []IndexRow) {
 	b.Queue(`
 		INSERT INTO note_search AS s (note_id, owner_id, version, deleted, lang, turn, words, head, keys, links, plain)
 		SELECT note_id, owner_id, version, deleted, lang, turn, coalesce(words, ''), coalesce(head, ''),
-			CASE WHEN deleted THEN '{}' ELSE string_to_array(keys, E'\n') || ('p:' || (turn >> 12)) END,
+			CASE WHEN deleted THEN '{}' ELSE string_to_array(keys, E'\n') || (SELECT array_agg(`+spanKeySQL("turn", 0)+`) FROM unnest(`+spanScales+`) AS scale) END,
 			string_to_array(links, E'\n'), plain
 		FROM (
 			SELECT *, nextval('note_search_turn') AS turn
@@ -177,6 +178,16 @@ func queueRows(b *pgx.Batch, rows []IndexRow) {
 			head = excluded.head, keys = excluded.keys, links = excluded.links, plain = excluded.plain
 		WHERE s.version < excluded.version`,
 		notes, owners, versions, deleted, langs, words, heads, keys, links, plains)
+}
+
+// spanScales are the lengths of the spans of turns that a row has a key for, in
+// bits: 1,024 turns to 4 million.
+const spanScales = `'{11,16,21}'::int[]`
+
+// spanKeySQL is the key of the span of length scale that holds a turn, or of the
+// one that many before it.
+func spanKeySQL(turn string, before int) string {
+	return fmt.Sprintf(`('p' || scale || ':' || ((%s >> scale) - %d))`, turn, before)
 }
 
 // Term is a word of an owner's vocabulary, by which a misspelt word finds its

@@ -168,6 +168,17 @@ func TestQueryWords(t *testing.T) {
 	}
 }
 
+func TestBeginnings(t *testing.T) {
+	for q, want := range map[string]string{
+		"kub8 dep": `'kub8':* & 'dep':*`, "ku dep": `'ku' & 'dep':*`, `"kub8" dep`: `'kub8' & 'dep':*`, "kub8 -dep": `'kub8':* & !'dep'`,
+		"snake_case x": `'snakecase':* & 'x'`, "#tag kub8 c++": `'#tag' & 'kub8':* & 'c++'`, "部署 kub8": `'部署' & 'kub8':*`,
+	} {
+		if got := ParseQuery(q).Beginnings().TSQuery; got != want {
+			t.Errorf("%s: %s, want %s", q, got, want)
+		}
+	}
+}
+
 func TestExpand(t *testing.T) {
 	q := ParseQuery("deploymnt checklist")
 	if finds("deployment checklist", "deploymnt checklist") {

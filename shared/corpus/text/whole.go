@@ -22,3 +22,17 @@ func (q Query) WholeWords() Query {
 	}
 	return q.render()
 }
+
+// Beginnings answers the query with each unquoted word of 3 letters or more also
+// as the beginning of one, as the last is anyway.
+func (q Query) Beginnings() Query {
+	q.clauses = slices.Clone(q.clauses)
+	for i := range q.clauses {
+		c := &q.clauses[i]
+		first := c.any[0][0]
+		r, _ := utf8.DecodeRuneInString(first)
+		c.prefix = c.prefix || c.word >= 0 && len(c.any[0]) == 1 && classOf(r) == alpha &&
+			utf8.RuneCountInString(first) >= 3 && !strings.HasSuffix(first, "+")
+	}
+	return q.render()
+}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"standmeet/local/stack"
+	"standmeet/shared/corpus"
 	"standmeet/shared/pg"
 )
 
@@ -27,7 +28,7 @@ func (b *bench) held(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		p := &product{Stack: s, owner: owner, body: b.bodies()}
+		p := &product{Stack: s, owner: owner, genre: corpus.Raw, body: turns(b.sample.jotting)}
 		if _, err := b.closedLoop(ctx, writers, time.Second, p.once); err != nil {
 			return err
 		}
@@ -38,9 +39,17 @@ func (b *bench) held(ctx context.Context) error {
 		release, ended := make(chan struct{}), make(chan error, 1)
 		go func() {
 			ended <- db.InTx(ctx, func(tx *pg.Tx) error {
-				_, err := tx.Exec(ctx, `SELECT txid_current()`)
-				<-release
-				return err
+				for {
+					// an idle one would be ended by the server
+					if _, err := tx.Exec(ctx, `SELECT txid_current()`); err != nil {
+						return err
+					}
+					select {
+					case <-release:
+						return nil
+					case <-time.After(time.Second):
+					}
+				}
 			})
 		}()
 		_, before := b.closedLoop(ctx, writers, hold-window, p.once)

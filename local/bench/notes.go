@@ -19,6 +19,8 @@ import (
 const (
 	minNote = 300
 	maxNote = 8 << 10
+	// jottingSize is the length of a short note in bytes.
+	jottingSize = 160
 )
 
 // sample is real Markdown: the documents of the Go module cache, cut at their
@@ -94,6 +96,17 @@ func (s sample) note(i int) string {
 		body += "\n\nCopy " + strconv.Itoa(round) + "\n"
 	}
 	return body
+}
+
+// jotting is the beginning of the i-th note: a short note, as one writes in
+// passing.
+func (s sample) jotting(i int) string {
+	body := s.note(i)
+	if len(body) <= jottingSize {
+		return body
+	}
+	cut := strings.LastIndexAny(body[:jottingSize], " \n")
+	return strings.ToValidUTF8(body[:max(cut, jottingSize/2)], "")
 }
 
 // sizes are the median and mean number of bytes of the first n notes.

@@ -36,9 +36,10 @@ const budget = 2 * time.Second
 // product writes notes and waits for their receipts.
 type product struct {
 	*stack.Stack
-	owner  uuid.UUID
-	body   func() string
-	titles atomic.Int64
+	owner uuid.UUID
+	// genre raw makes notes of nothing but body; the others have a title too
+	genre corpus.Genre
+	body  func() string
 	// missed counts receipts that did not come within the budget
 	missed atomic.Int64
 
@@ -57,7 +58,10 @@ func (p *product) once(ctx context.Context) error {
 	o := observed{event: outbox.NewID(), began: time.Now()}
 	receipt := p.Receipts.Expect(o.event, task.CorpusIndex)
 	defer receipt.Drop()
-	draft := corpus.Draft{Genre: corpus.Wiki, Title: fmt.Sprintf("Note %d", p.titles.Add(1)), Body: p.body()}
+	draft := corpus.Draft{Genre: p.genre, Body: p.body()}
+	if p.genre != corpus.Raw {
+		draft.Title = "Note " + o.event.String()
+	}
 	err := p.DB.InTx(ctx, func(tx *pg.Tx) error {
 		_, err := corpus.Create(ctx, tx, p.owner, o.event, draft)
 		return err
@@ -133,7 +137,7 @@ type caller struct {
 }
 
 func (c *caller) once(ctx context.Context) error {
-	body, err := json.Marshal(map[string]any{"genre": "wiki", "title": fmt.Sprintf("Note %d", c.titles.Add(1)), "body": c.body()})
+	body, err := json.Marshal(map[string]any{"genre": "raw", "body": c.body()})
 	if err != nil {
 		return err
 	}
@@ -184,152 +188,159 @@ func (b *bench) face(ctx context.Context, p *product) (*caller, func(), error) {
 	return c, func() { c.client.CloseIdleConnections(); server.Close() }, nil
 }
 
+// contender is what is measured in turn with others, at some numbers of writers.
+type contender struct {
+	name string
+	at   []int
+	op   func(context.Context) error
+}
+
 // receipts measures B1, B2 and B3.
 func (b *bench) receipts(ctx context.Context) (err error) {
-	url, drop, err := b.database(ctx, "receipts")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, drop()) }()
-	bodies := b.bodies()
-	db, err := pg.Open(ctx, url, pg.Options{MaxConns: 64, Name: "floor"})
+	return b.inDatabase(ctx, "receipts", func(url string, db *pg.DB) error {
+		r := receiptRounds{b: b, url: url, runs: map[string]rounds{}, hops: map[int]map[string]float64{}}
+		if r.owner, err = b.owner(ctx, db); err != nil {
+			return err
+		}
+		for i := range 1 + pick(b, 5, 2) {
+			r.warm = i > 0 // the first round only warms up
+			if err := r.round(ctx, waiter.PerChannel, 1, 16, 64); err != nil {
+				return err
+			}
+			if err := r.round(ctx, 256, 256); err != nil {
+				return err
+			}
+		}
+		r.report()
+		return nil
+	})
+}
+
+// receiptRounds collects the runs of all contenders.
+type receiptRounds struct {
+	b      *bench
+	url    string
+	owner  uuid.UUID
+	warm   bool
+	runs   map[string]rounds // by name and writers
+	hops   map[int]map[string]float64
+	missed int64
+}
+
+func (r *receiptRounds) of(name string, writers int) rounds {
+	return r.runs[fmt.Sprint(name, writers)]
+}
+
+// round measures every contender once at each number of writers, of which most
+// may wait at a time.
+func (r *receiptRounds) round(ctx context.Context, most int, writers ...int) (err error) {
+	db, err := pg.Open(ctx, r.url, pg.Options{MaxConns: 64, Name: "floor"})
 	if err != nil {
 		return err
 	}
 	defer db.Close()
-	owner, err := b.owner(ctx, db)
+	s, err := stack.Start(ctx, stack.Options{URL: r.url, Waiter: waiter.Options{PerChannel: most}}, stack.Parts{Gateway: true, Relay: true, Workers: true})
 	if err != nil {
 		return err
 	}
-	bare := floor{db: db, body: bodies}
-	writers := []int{1, 16, 64, 256}
-	type candidate struct{ floor, product, reference, http rounds }
-	results := map[int]*candidate{1: {}, 16: {}, 64: {}, 256: {}}
-	hops := map[int]map[string]float64{}
-	var missed int64
-	// one round at a number of writers
-	one := func(n int, p *product, ref *reference.Reference, face *caller, keep bool) error {
-		window := pick(b, 1500*time.Millisecond, 600*time.Millisecond)
-		c := results[n]
-		for _, m := range []struct {
-			into *rounds
-			d    time.Duration
-			op   func(context.Context) error
-			name string
-		}{
-			{&c.floor, window, bare.once, ""},
-			{&c.product, window, p.once, map[int]string{1: "B1", 64: "B3"}[n]},
-			{&c.http, window, func(ctx context.Context) error { return face.once(ctx) }, map[int]string{1: "B2"}[n]},
-			{&c.reference, max(window, time.Second), func(ctx context.Context) error { return ref.Write(ctx, owner, bodies()) }, ""},
-		} {
-			if m.into == &c.http && (face == nil || n != 1 && n != 64) {
-				continue
-			}
-			measure := func() error {
-				r, err := b.closedLoop(ctx, n, m.d, m.op)
-				if keep {
-					*m.into = append(*m.into, r)
-				}
-				return err
-			}
-			if keep && m.name != "" && len(*m.into) == 0 {
-				err = b.profiled(ctx, m.name, url, measure)
-			} else {
-				err = measure()
-			}
-			if err != nil {
-				return err
-			}
-			if m.into == &c.product && keep {
-				if hops[n], err = p.hops(ctx); err != nil {
-					return err
-				}
-			}
-		}
-		return nil
+	defer func() { err = errors.Join(err, s.Stop()) }()
+	ref, err := reference.Start(ctx, r.url, reference.Options{Relay: true, Workers: true, Waiters: most})
+	if err != nil {
+		return err
 	}
-	times := pick(b, 5, 2)
-	for i := -1; i < times; i++ { // the first round warms up
-		for _, crowd := range []bool{false, true} {
-			if crowd && i < 0 {
-				continue
-			}
-			most := waiter.PerChannel
-			if crowd {
-				most = slices.Max(writers)
-			}
-			err := func() (err error) {
-				s, err := stack.Start(ctx, stack.Options{URL: url, Waiter: waiter.Options{PerChannel: most}}, stack.Parts{Gateway: true, Relay: true, Workers: true})
-				if err != nil {
-					return err
-				}
-				defer func() { err = errors.Join(err, s.Stop()) }()
-				ref, err := reference.Start(ctx, url, reference.Options{Relay: true, Workers: true, Waiters: most})
-				if err != nil {
-					return err
-				}
-				defer func() { err = errors.Join(err, ref.Stop(ctx)) }()
-				p := &product{Stack: s, owner: owner, body: bodies}
-				p.titles.Store(int64(i+2)<<32 + int64(most)<<20)
-				var face *caller
-				if b.wants("B2") {
-					var end func()
-					if face, end, err = b.face(ctx, p); err != nil {
-						return err
-					}
-					defer end()
-				}
-				for _, n := range writers {
-					if (n > waiter.PerChannel) != crowd {
-						continue
-					}
-					if err := one(n, p, ref, face, i >= 0); err != nil {
-						return fmt.Errorf("%d writers: %w", n, err)
-					}
-				}
-				missed += p.missed.Load()
-				return nil
-			}()
-			if err != nil {
-				return err
-			}
-		}
+	defer func() { err = errors.Join(err, ref.Stop(ctx)) }()
+	short := turns(r.b.sample.jotting)
+	jottings := &product{Stack: s, owner: r.owner, genre: corpus.Raw, body: short}
+	notes := &product{Stack: s, owner: r.owner, genre: corpus.Wiki, body: turns(r.b.sample.note)}
+	contenders := []contender{
+		{"floor", writers, floor{db: db, body: short}.once},
+		{"product", writers, jottings.once},
+		{"notes", []int{1, 64}, notes.once},
+		{"reference", writers, func(ctx context.Context) error { return ref.Write(ctx, r.owner, short()) }},
 	}
-	detail := map[string]any{"receipts_missed": missed}
+	if r.b.wants("B2") {
+		face, end, err := r.b.face(ctx, jottings)
+		if err != nil {
+			return err
+		}
+		defer end()
+		contenders = append(contenders, contender{"http", []int{1, 64}, face.once})
+	}
 	for _, n := range writers {
-		c := results[n]
-		detail[fmt.Sprintf("writers_%d", n)] = map[string]any{
-			"p50_ms": round(c.product.p50(), 3), "p99_ms": round(c.product.p99(), 3), "per_s": round(c.product.rate(), 0),
-			"floor_p50_ms": round(c.floor.p50(), 3), "floor_per_s": round(c.floor.rate(), 0),
-			"reference_p50_ms": round(c.reference.p50(), 3), "reference_per_s": round(c.reference.rate(), 0),
-			"p50_by_floor": round(ratio(c.product, c.floor, run.p50), 2), "rate_by_floor": round(ratio(c.product, c.floor, run.rate), 2),
-			"cpu_ms": round(median(c.product, run.cpuEach), 3), "floor_cpu_ms": round(median(c.floor, run.cpuEach), 3), "reference_cpu_ms": round(median(c.reference, run.cpuEach), 3),
-			"hops_ms": hops[n],
+		for _, c := range contenders {
+			if !slices.Contains(c.at, n) {
+				continue
+			}
+			if err := r.measure(ctx, c, n); err != nil {
+				return fmt.Errorf("%s, %d writers: %w", c.name, n, err)
+			}
+			if c.name != "product" {
+				continue
+			}
+			if r.hops[n], err = jottings.hops(ctx); err != nil {
+				return err
+			}
 		}
 	}
-	solo, crowd := results[1], results[64]
-	b.report.Figures["B1"] = Figure{
-		What: "receipt p50, 1 writer, in process", Unit: "ms", Value: round(solo.product.p50(), 3), P99: round(solo.product.p99(), 3), Rounds: times,
-		Floor: round(solo.floor.p50(), 3), Baseline: round(solo.reference.p50(), 3),
-		Ratio: round(ratio(solo.product, solo.floor, run.p50), 2), Gain: round(ratio(solo.reference, solo.product, run.p50), 1),
-		Goal: "≤ 2.5 × floor, ≥ 80 × faster than reference", Detail: detail,
-	}.judge(func(f Figure) bool { return f.Ratio <= 2.5 && f.Gain >= 80 && missed == 0 })
-	if b.wants("B2") {
-		b.report.Figures["B2"] = Figure{
-			What: "the same over HTTP, gateway and handler", Unit: "ms", Value: round(solo.http.p50(), 3), P99: round(solo.http.p99(), 3), Rounds: times,
-			Floor: round(solo.floor.p50(), 3), Baseline: round(solo.reference.p50(), 3),
-			Ratio: round(ratio(solo.http, solo.floor, run.p50), 2), Gain: round(ratio(solo.reference, solo.http, run.p50), 1),
-			Goal:   "≤ 5 × floor",
-			Detail: map[string]any{"writers_64_per_s": round(crowd.http.rate(), 0), "writers_64_p50_ms": round(crowd.http.p50(), 3), "writers_64_p99_ms": round(crowd.http.p99(), 3)},
-		}.judge(func(f Figure) bool { return f.Ratio <= 5 && missed == 0 })
-	}
-	b.report.Figures["B3"] = Figure{
-		What: "receipts at 64 writers, in process", Unit: "1/s", Value: round(crowd.product.rate(), 0), P99: round(crowd.product.p99(), 3), Rounds: times,
-		Floor: round(crowd.floor.rate(), 0), Baseline: round(crowd.reference.rate(), 0),
-		Ratio: round(ratio(crowd.product, crowd.floor, run.rate), 2), Gain: round(ratio(crowd.product, crowd.reference, run.rate), 1),
-		Goal: "≥ 10 × reference, ≥ 1.5 × floor, p99 ≤ 60 ms",
-	}.judge(func(f Figure) bool { return f.Gain >= 10 && f.Ratio >= 1.5 && f.P99 <= 60 && missed == 0 })
+	r.missed += jottings.missed.Load() + notes.missed.Load()
 	return nil
+}
+
+func (r *receiptRounds) measure(ctx context.Context, c contender, n int) error {
+	window := pick(r.b, 1500*time.Millisecond, 600*time.Millisecond)
+	if c.name == "reference" {
+		window = max(window, time.Second)
+	}
+	key := fmt.Sprint(c.name, n)
+	figure := map[string]string{"product1": "B1", "http1": "B2", "product64": "B3"}[key]
+	closed := func() error {
+		run, err := r.b.closedLoop(ctx, n, window, c.op)
+		if r.warm {
+			r.runs[key] = append(r.runs[key], run)
+		}
+		return err
+	}
+	if r.warm && figure != "" && r.runs[key] == nil {
+		return r.b.profiled(ctx, figure, r.url, closed)
+	}
+	return closed()
+}
+
+func (r *receiptRounds) report() {
+	detail := map[string]any{"receipts_missed": r.missed}
+	for _, n := range []int{1, 16, 64, 256} {
+		at := map[string]any{
+			"hops_ms":       r.hops[n],
+			"p50_by_floor":  round(ratio(r.of("product", n), r.of("floor", n), run.p50), 2),
+			"rate_by_floor": round(ratio(r.of("product", n), r.of("floor", n), run.rate), 2),
+		}
+		for _, name := range []string{"product", "floor", "reference", "notes", "http"} {
+			if c := r.of(name, n); c != nil {
+				at[name] = map[string]any{"p50_ms": round(c.p50(), 3), "p99_ms": round(c.p99(), 3), "per_s": round(c.rate(), 1), "cpu_ms": round(median(c, run.cpuEach), 3)}
+			}
+		}
+		detail[fmt.Sprintf("writers_%d", n)] = at
+	}
+	solo := func(what, name, goal string, met func(Figure) bool) Figure {
+		own, bare, ref := r.of(name, 1), r.of("floor", 1), r.of("reference", 1)
+		return Figure{
+			What: what, Unit: "ms", Value: round(own.p50(), 3), P99: round(own.p99(), 3), Rounds: len(own), Floor: round(bare.p50(), 3), Baseline: round(ref.p50(), 3),
+			Ratio: round(ratio(own, bare, run.p50), 2), Gain: round(ratio(ref, own, run.p50), 1), Goal: goal,
+		}.judge(func(f Figure) bool { return met(f) && r.missed == 0 })
+	}
+	b1 := solo("receipt p50, 1 writer, in process", "product", "≤ 2.5 × floor, ≥ 80 × faster than reference",
+		func(f Figure) bool { return f.Ratio <= 2.5 && f.Gain >= 80 })
+	b1.Detail = detail
+	r.b.report.Figures["B1"] = b1
+	if r.b.wants("B2") {
+		r.b.report.Figures["B2"] = solo("the same over HTTP, gateway and handler", "http", "≤ 5 × floor", func(f Figure) bool { return f.Ratio <= 5 })
+	}
+	own, bare, ref := r.of("product", 64), r.of("floor", 64), r.of("reference", 64)
+	r.b.report.Figures["B3"] = Figure{
+		What: "receipts at 64 writers, in process", Unit: "1/s", Value: round(own.rate(), 0), P99: round(own.p99(), 3), Rounds: len(own),
+		Floor: round(bare.rate(), 0), Baseline: round(ref.rate(), 0), Ratio: round(ratio(own, bare, run.rate), 2), Gain: round(ratio(own, ref, run.rate), 1),
+		Goal: "≥ 10 × reference, ≥ 1.5 × floor, p99 ≤ 60 ms",
+	}.judge(func(f Figure) bool { return f.Gain >= 10 && f.Ratio >= 1.5 && f.P99 <= 60 && r.missed == 0 })
 }
 
 func (f Figure) judge(met func(Figure) bool) Figure {
@@ -337,10 +348,10 @@ func (f Figure) judge(met func(Figure) bool) Figure {
 	return f
 }
 
-// bodies hands out notes one after the other, to any number of clients.
-func (b *bench) bodies() func() string {
+// turns hands out notes one after the other, to any number of clients.
+func turns(note func(int) string) func() string {
 	var n atomic.Int64
-	return func() string { return b.sample.note(int(n.Add(1))) }
+	return func() string { return note(int(n.Add(1))) }
 }
 
 func (b *bench) owner(ctx context.Context, db *pg.DB) (uuid.UUID, error) {

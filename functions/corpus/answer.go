@@ -35,8 +35,13 @@ func Answer(d Deps) *op.Operation {
 		if err != nil || id.Subscriber != task.CorpusIndex {
 			return w, fault.NotFound("task")
 		}
-		w = Written{Indexed: t.State == task.Completed, IndexJobID: in.ID, Sentence: t.Sentence, Wait: waiter.Wait{Ended: waiter.NotAsked}}
-		w.Note, err = notes.Find(ctx, d.DB, c.OwnerID, note)
-		return w, err
+		w = Written{IndexJobID: in.ID, Wait: waiter.Wait{Ended: waiter.NotAsked}}
+		if w.Note, err = notes.Find(ctx, d.DB, c.OwnerID, note); err != nil {
+			return w, err
+		}
+		w.state(t.State)
+		w.Sentence = t.Sentence
+		d.rest(ctx, c, &w)
+		return w, nil
 	})
 }

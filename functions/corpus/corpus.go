@@ -3,6 +3,7 @@
 package corpus
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -10,7 +11,6 @@ import (
 
 	"standmeet/shared/auth"
 	notes "standmeet/shared/corpus"
-	"standmeet/shared/fault"
 	"standmeet/shared/op"
 	"standmeet/shared/outbox"
 	"standmeet/shared/pg"
@@ -27,8 +27,12 @@ type Deps struct {
 const (
 	// maxWait is how long a write waits for its index job.
 	maxWait = 2 * time.Second
-	// lastLook bounds the one read that may follow the wait.
-	lastLook = 250 * time.Millisecond
+	// lastLook is what of the wait's budget is kept for the reads that follow it;
+	// unasked is how long they may take when no wait was asked for.
+	lastLook = 100 * time.Millisecond
+	unasked  = 250 * time.Millisecond
+	// settleEvery is how often the notes below are looked at.
+	settleEvery = 100 * time.Millisecond
 	// maxBody lets a note of the largest size in, also when its JSON is all
 	// escapes, and stays below what a Lambda function is given.
 	maxBody = 5 << 20
@@ -50,10 +54,16 @@ type Fields struct {
 // Written is the answer of a write.
 type Written struct {
 	Note       notes.Note  `json:"note"`
-	Indexed    bool        `json:"indexed" jsonschema:"true: search knows this version of the note, or a later one. false: it is saved, but search doesn't know it yet."`
+	Indexed    bool        `json:"indexed" jsonschema:"true: search knows this version of the note, or a later one, and the same of all notes that changed with it. false: it is saved, but search doesn't know all of it yet."`
+	Index      *Index      `json:"index,omitempty"`
 	IndexJobID string      `json:"index_job_id" jsonschema:"receipt of the indexing, for tasks.get"`
 	Wait       waiter.Wait `json:"wait"`
 	Sentence   string      `json:"sentence" jsonschema:"what can truthfully be said about the indexing now"`
+}
+
+// Index is how far the indexing of many notes is.
+type Index struct {
+	Pending int64 `json:"pending" jsonschema:"how many notes search doesn't know as they are now: of this one and all below it"`
 }
 
 // PendingReceipt is the receipt of an indexing that is not done.
@@ -67,10 +77,12 @@ func (w Written) PendingReceipt() string {
 // saved is what a write committed.
 type saved struct {
 	Note notes.Note `json:"note"`
-	// Event is zero when nothing changed: then the note's latest event answers.
+	// Event is zero when nothing changed: then the index itself answers, or the
+	// event of the note's version.
 	Event uuid.UUID `json:"event"`
-	Count int64     `json:"count,omitempty"`
-	Made  bool      `json:"made,omitempty"`
+	// Count is how many notes changed, where others may have.
+	Count int64 `json:"count,omitempty"`
+	Made  bool  `json:"made,omitempty"`
 
 	receipt *task.Receipt
 }
@@ -88,48 +100,84 @@ func (d Deps) expect(ctx context.Context, event uuid.UUID) *task.Receipt {
 }
 
 // answer waits for the indexing of what was committed, and tells how it stands.
+// What can't be read in time is not said: the write stands anyway.
 func (d Deps) answer(ctx context.Context, c auth.Caller, s saved) (Written, error) {
 	since, budget := time.Now(), op.CallFrom(ctx).Wait
-	out := Written{Note: s.Note, Wait: waiter.Wait{AskedMS: budget.Milliseconds(), Ended: waiter.NotAsked}}
+	out := Written{Note: s.Note, Wait: waiter.Wait{Ended: waiter.NotAsked}}
+	ctx, cancel := context.WithDeadline(ctx, since.Add(cmp.Or(budget, unasked)))
+	defer cancel()
 	id := task.ID{Event: s.Event, Subscriber: task.CorpusIndex}
-	if s.Event == uuid.Nil {
-		var err error
-		id.Event, err = outbox.LatestFor(ctx, d.DB, c.OwnerID, outbox.NoteChanged, s.Note.ID.String())
-		if f := fault.From(err); f != nil && f.Kind == fault.NotFoundKind {
-			// nothing happened for so long that the event is gone: the index itself tells
-			out.Indexed, err = notes.Indexed(ctx, d.DB, s.Note)
-			if out.Indexed {
-				out.Sentence = task.Say(task.CorpusIndex, task.Completed)
-			}
-			return out, err
-		}
-		if err != nil {
-			return out, err
-		}
-	}
-	out.IndexJobID = id.String()
 	var state task.State
+	if s.Event == uuid.Nil {
+		id.Event, _ = outbox.OfVersion(ctx, d.DB, c.OwnerID, outbox.NoteChanged, s.Note.ID.String(), s.Note.Version)
+		if indexed, _ := notes.Indexed(ctx, d.DB, s.Note); indexed {
+			state = task.Completed
+			if budget > 0 {
+				out.Wait.Ended = waiter.Observed
+			}
+		}
+	}
+	if id.Event != uuid.Nil {
+		out.IndexJobID = id.String()
+		if state == "" && budget > 0 {
+			if s.receipt == nil {
+				s.receipt = d.Receipts.Resume(id)
+			}
+			state, out.Wait = s.receipt.Await(ctx, since, budget-min(budget/8, lastLook))
+		}
+		if state == "" {
+			if t, err := task.Get(ctx, d.DB, c.OwnerID, id); err == nil {
+				state = t.State
+			}
+		}
+	}
+	out.state(state)
+	if s.Count > 1 {
+		d.rest(ctx, c, &out)
+	}
+	out.Wait.AskedMS = budget.Milliseconds()
 	if budget > 0 {
-		if s.receipt == nil {
-			s.receipt = d.Receipts.Resume(id)
-		}
-		state, out.Wait = s.receipt.Await(ctx, since, budget)
-	}
-	if state == "" {
-		// Not seen to end. When that can't be read either, the write still stands,
-		// and nothing is said about the rest.
-		asking, cancel := context.WithTimeout(ctx, lastLook)
-		defer cancel()
-		t, err := task.Get(asking, d.DB, c.OwnerID, id)
-		if err == nil {
-			state = t.State
-		}
-	}
-	out.Indexed = state == task.Completed
-	if state != "" {
-		out.Sentence = task.Say(task.CorpusIndex, state)
+		out.Wait.WaitedMS = time.Since(since).Milliseconds()
 	}
 	return out, nil
+}
+
+// state says how the note's own indexing stands; nothing when that isn't known.
+func (w *Written) state(s task.State) {
+	w.Indexed = s == task.Completed
+	if s != "" {
+		w.Sentence = task.Say(task.CorpusIndex, s)
+	}
+}
+
+// rest looks for what search doesn't know of the note and those below it. If
+// the note itself is indexed and a wait was asked for, it waits for the others
+// until ctx ends.
+func (d Deps) rest(ctx context.Context, c auth.Caller, w *Written) {
+	own := w.Indexed
+	for w.Indexed = false; ; {
+		began := time.Now()
+		pending, err := notes.Behind(ctx, d.DB, c.OwnerID, w.Note.ID)
+		if err == nil {
+			w.Indexed, w.Index = own && pending == 0, &Index{pending}
+		}
+		if w.Indexed || !own || w.Wait.Ended == waiter.NotAsked {
+			break
+		}
+		select {
+		case <-time.After(max(settleEvery, 4*time.Since(began))):
+			continue
+		case <-ctx.Done():
+			w.Wait.Ended = waiter.Timeout
+		}
+		break
+	}
+	switch {
+	case w.Indexed:
+		w.Index = nil
+	case own:
+		w.Sentence = task.IndexedInPart()
+	}
 }
 
 func say(out any) string { return out.(Written).Sentence }

@@ -37,6 +37,7 @@ type house struct {
 	handler http.Handler
 	owner   auth.Caller
 	maxWait time.Duration
+	deps    Deps
 }
 
 func newHouse(t testing.TB, maxWait time.Duration) *house {
@@ -44,7 +45,7 @@ func newHouse(t testing.TB, maxWait time.Duration) *house {
 	w := waiter.New(db, waiter.Options{}, task.FinalSource(db), outbox.FanoutSource(db))
 	t.Cleanup(w.Close)
 	d := Deps{DB: db, Receipts: task.NewReceipts(db, w)}
-	h := &house{t: t, db: db, maxWait: maxWait, catalog: op.NewCatalog(
+	h := &house{t: t, db: db, deps: d, maxWait: maxWait, catalog: op.NewCatalog(
 		Create(d), Update(d), Promote(d), Delete(d), Restore(d), Trash(d), Get(d), List(d), Search(d), PublicList(d), PublicGet(d), PublicSearch(d))}
 	h.owner = h.newOwner("ada")
 	h.handler = h.catalog.Handler(&op.Server{MaxWait: maxWait, Authenticate: func(_ context.Context, c auth.Credentials) (auth.Caller, error) {
@@ -140,6 +141,7 @@ type answer struct {
 	Made       bool
 	Deleted    int
 	Restored   int
+	Index      *Index
 	Links      []notes.Link
 	Backlinks  []notes.Named
 	Items      []json.RawMessage
@@ -308,6 +310,99 @@ func TestNobodyWorks(t *testing.T) {
 	}
 	if b = h.ok("PATCH", "/v1/corpus/"+a.Note.ID.String(), object{"body": "x"}, nil); !b.Indexed || b.IndexJobID != "" {
 		t.Errorf("%s", b.body)
+	}
+}
+
+// TestSubtrees: R1. What a write says of many notes is so of all of them.
+func TestSubtrees(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, 700*time.Millisecond)
+	root := h.ok("POST", "/v1/corpus", object{"genre": "wiki", "title": "Root"}, headers{"Prefer": "wait=0"}).Note
+	const children = 150
+	for i := range children {
+		h.ok("POST", "/v1/corpus", object{"genre": "wiki", "title": fmt.Sprint("okapi ", i), "parent_id": root.ID}, headers{"Prefer": "wait=0"})
+	}
+	rounds := func() {
+		t.Helper()
+		for n := 1; n > 0; {
+			var err error
+			if n, err = h.round(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	rounds()
+	path := "/v1/corpus/" + root.ID.String()
+	for _, c := range []struct {
+		method, path string
+		body         any
+		found        int
+	}{{"PATCH", path, object{"title": "Stem"}, children}, {"DELETE", path, nil, 0}, {"POST", path + "/restore", nil, children}} {
+		// the first round is of 100 events, the root's own among them
+		answers := make(chan answer)
+		go func() { answers <- h.http(c.method, c.path, c.body, nil) }()
+		for n := 0; n == 0; {
+			var err error
+			if n, err = h.round(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		a := <-answers
+		if a.status != 200 || a.Indexed || a.Index == nil || a.Index.Pending != children+1-100 || a.Wait.Ended != waiter.Timeout || a.Sentence != task.IndexedInPart() {
+			t.Errorf("%s %s: %s", c.method, c.path, a.body)
+		}
+		if a.Wait.WaitedMS < 600 || a.Wait.WaitedMS > 800 {
+			t.Errorf("waited for %d ms of 700", a.Wait.WaitedMS)
+		}
+		later := func() (w Written) {
+			t.Helper()
+			res, err := Answer(h.deps).Call(t.Context(), h.owner, fmt.Appendf(nil, `{"id": %q}`, a.IndexJobID), op.CallInfo{})
+			if err != nil || json.Unmarshal(res.JSON, &w) != nil {
+				t.Fatalf("%v %s", err, res.JSON)
+			}
+			return w
+		}
+		if w := later(); w.Indexed || w.Index == nil || w.Index.Pending != children+1-100 {
+			t.Errorf("%+v", w)
+		}
+		rounds()
+		if w := later(); !w.Indexed || w.Index != nil || w.Sentence != task.Say(task.CorpusIndex, task.Completed) {
+			t.Errorf("%+v", w)
+		}
+		if got := h.ok("GET", "/v1/corpus/search?q=okapi&limit=50", nil, nil); got.Total != c.found {
+			t.Errorf("%s %s: %d of %d found", c.method, c.path, got.Total, c.found)
+		}
+	}
+	h.work()
+	if a := h.ok("PATCH", path, object{"title": "Branch"}, nil); !a.Indexed || a.Index != nil || a.Wait.Ended != waiter.Observed || h.ok("GET", "/v1/corpus/search?q=branch+okapi", nil, nil).Total != children {
+		t.Errorf("%s", a.body)
+	}
+}
+
+// TestVersionsDecide: an event's id may be older than that of the version before.
+func TestVersionsDecide(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, 300*time.Millisecond)
+	first := h.ok("POST", "/v1/corpus", object{"genre": "wiki", "title": "one"}, headers{"Prefer": "wait=0"})
+	if _, err := h.round(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	path := "/v1/corpus/" + first.Note.ID.String()
+	second := h.ok("PATCH", path, object{"title": "two"}, headers{"Prefer": "wait=0"})
+	event := strings.TrimSuffix(first.IndexJobID, ":corpus.index")
+	if _, err := h.db.Exec(t.Context(), `WITH t AS (UPDATE tasks SET event_id = $2 WHERE event_id = $1) UPDATE events SET id = $2 WHERE id = $1`, event, uuid.Max); err != nil {
+		t.Fatal(err)
+	}
+	for _, hs := range []headers{nil, {"Prefer": "wait=0"}} {
+		if a := h.ok("PATCH", path, object{"title": "two"}, hs); a.Indexed || a.IndexJobID != second.IndexJobID || a.Sentence != task.Say(task.CorpusIndex, task.Pending) {
+			t.Errorf("%s", a.body)
+		}
+	}
+	if _, err := h.round(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if a := h.ok("PATCH", path, object{"title": "two"}, nil); !a.Indexed || a.IndexJobID != second.IndexJobID || a.Wait.Ended != waiter.Observed {
+		t.Errorf("%s", a.body)
 	}
 }
 

@@ -42,8 +42,7 @@ func Update(d Deps) *op.Operation {
 		}
 		event := outbox.NewID()
 		receipt := d.expect(ctx, event)
-		var changed bool
-		if s.Note, changed, err = notes.Update(ctx, tx, c.OwnerID, in.ID, event, ch); err != nil || !changed {
+		if s.Note, s.Count, err = notes.Update(ctx, tx, c.OwnerID, in.ID, event, ch); err != nil || s.Count == 0 {
 			receipt.Drop()
 			return s, err
 		}

@@ -42,7 +42,7 @@ func (w *world) create(d Draft) (n Note, err error) {
 	return n, err
 }
 
-func (w *world) update(id uuid.UUID, ch Change) (n Note, changed bool, err error) {
+func (w *world) update(id uuid.UUID, ch Change) (n Note, changed int64, err error) {
 	err = w.tx(func(tx *pg.Tx) (err error) {
 		n, changed, err = Update(w.t.Context(), tx, w.owner, id, outbox.NewID(), ch)
 		return err
@@ -451,11 +451,11 @@ func TestUpdate(t *testing.T) {
 	n := must[Note](t)(w.create(Draft{Genre: Wiki, Title: "Title", Body: "body", Tags: []string{"t"}, Aliases: []string{"a"}, ParentID: &parent.ID, Source: "s", Visibility: Coded}))
 
 	got, changed, err := w.update(n.ID, Change{Genre: op.Some(Wiki), Title: op.Some("Title"), Body: op.Some("body"), ParentID: op.Some(parent.ID), Tags: op.Some([]string{"t", "T"})})
-	if err != nil || changed || got.Version != 1 || w.events(n.ID) != 1 {
+	if err != nil || changed != 0 || got.Version != 1 || w.events(n.ID) != 1 {
 		t.Errorf("nothing: changed %v, version %d, %d events, %v", changed, got.Version, w.events(n.ID), err)
 	}
 	got, changed, err = w.update(n.ID, Change{Body: op.Some("new")})
-	if err != nil || !changed || got.Version != 2 || *got.Body != "new" || w.events(n.ID) != 2 {
+	if err != nil || changed != 1 || got.Version != 2 || *got.Body != "new" || w.events(n.ID) != 2 {
 		t.Errorf("body: %+v %v %v", got, changed, err)
 	}
 	one, two := int64(1), int64(2)

@@ -34,7 +34,7 @@ func Delete(ctx context.Context, tx *pg.Tx, owner, id, event uuid.UUID) (n Note,
 		UPDATE notes n SET deleted_at = now(), deleted_with = $1
 		FROM notes r
 		WHERE r.id = $1 AND r.owner_id = $2 AND r.deleted_with = $1 AND r.deleted_at = now()
-			AND n.owner_id = $2 AND n.genre = r.genre AND n.deleted_at IS NULL AND n.path >= r.path || '/' AND n.path < r.path || '0'`, id, owner).
+			AND n.owner_id = $2 AND n.genre = r.genre AND n.genre <> 'raw' AND n.deleted_at IS NULL AND n.path >= r.path || '/' AND n.path < r.path || '0'`, id, owner).
 		Exec(func(tag pgconn.CommandTag) error { count = tag.RowsAffected(); return nil })
 	if err := tx.Last(ctx, &b); err != nil {
 		return n, 0, err

@@ -222,3 +222,21 @@ func Indexed(ctx context.Context, q pg.Querier, n Note) (indexed bool, err error
 	err = q.QueryRow(ctx, `SELECT EXISTS (SELECT FROM note_search WHERE note_id = $1 AND version >= $2)`, n.ID, n.Version).Scan(&indexed)
 	return indexed, pg.Fault(err)
 }
+
+// Behind counts the notes, of one and all below it, that have a version which
+// the index doesn't know yet. Of a note in the trash, those below it are what
+// its deletion took.
+func Behind(ctx context.Context, q pg.Querier, owner, id uuid.UUID) (n int64, err error) {
+	err = q.QueryRow(ctx, `
+		WITH root AS (SELECT * FROM notes WHERE id = $1 AND owner_id = $2), changed AS (
+			SELECT id, version FROM root
+			UNION ALL
+			SELECT n.id, n.version FROM root r JOIN notes n ON n.owner_id = $2 AND n.genre = r.genre AND n.genre <> 'raw' AND n.deleted_at IS NULL
+				AND n.path >= r.path || '/' AND n.path < r.path || '0'
+			WHERE r.deleted_at IS NULL
+			UNION ALL
+			SELECT n.id, n.version FROM root r JOIN notes n ON n.owner_id = $2 AND n.deleted_at = r.deleted_at AND n.deleted_with = r.id AND n.id <> r.id
+		)
+		SELECT count(*) FROM changed c LEFT JOIN note_search s ON s.note_id = c.id WHERE s.version IS NULL OR s.version < c.version`, id, owner).Scan(&n)
+	return n, pg.Fault(err)
+}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"standmeet/shared/corpus/text"
 	"standmeet/shared/fault"
@@ -33,26 +34,27 @@ type Change struct {
 }
 
 // Update changes a note. A rename or a move changes the paths of all notes
-// below it in the same transaction. When nothing changes there is no event, and
-// changed is false. The event is the note's own; those below it get theirs.
+// below it in the same transaction. changed is how many notes did, itself
+// included; 0, and no event, when there was nothing to change. The event is the
+// note's own; those below it get theirs.
 //
 // Faults besides those of Create: not_found, version_conflict, cycle (409).
-func Update(ctx context.Context, tx *pg.Tx, owner, id, event uuid.UUID, ch Change) (n Note, changed bool, err error) {
+func Update(ctx context.Context, tx *pg.Tx, owner, id, event uuid.UUID, ch Change) (n Note, changed int64, err error) {
 	var b pgx.Batch
 	if ch.Title.Set || ch.ParentID.Set {
 		lockTree(&b, owner)
 	}
 	n.queueLocked(&b, owner, id, "n.deleted_at IS NULL")
 	if err := send(ctx, tx, &b); err != nil {
-		return n, false, err
+		return n, 0, err
 	}
 	if ch.Version != nil && *ch.Version != n.Version {
-		return n, false, fault.New(fault.Conflict, "version_conflict",
+		return n, 0, fault.New(fault.Conflict, "version_conflict",
 			fmt.Sprintf("The note is at version %d, and the change was made for version %d. Read it again.", n.Version, *ch.Version))
 	}
 	old := n
 	if err := n.apply(ch); err != nil {
-		return n, false, err
+		return n, 0, err
 	}
 	if n.Genre != Raw && (n.Title != old.Title || !same(n.ParentID, old.ParentID)) {
 		slug, hashed := slugs(n.Title)
@@ -60,11 +62,11 @@ func Update(ctx context.Context, tx *pg.Tx, owner, id, event uuid.UUID, ch Chang
 			slug = old.slug
 		}
 		if err := n.settle(ctx, tx, owner, subtreeSQL, slug, hashed); err != nil {
-			return n, false, err
+			return n, 0, err
 		}
 	}
 	if n.equal(old) {
-		return n, false, nil
+		return n, 0, nil
 	}
 	b = pgx.Batch{}
 	outbox.NameIn(ctx, tx, &b, event)
@@ -81,9 +83,11 @@ func Update(ctx context.Context, tx *pg.Tx, owner, id, event uuid.UUID, ch Chang
 	).QueryRow(func(row pgx.Row) error { return row.Scan(&n.Version, &n.UpdatedAt) })
 	if n.Path != old.Path {
 		b.Queue(`UPDATE notes n SET path = $1 || substr(n.path, length($5) + 1) WHERE n.id <> $4 AND `+subtreeSQL,
-			n.Path, owner, n.Genre, n.ID, old.Path)
+			n.Path, owner, n.Genre, n.ID, old.Path).
+			Exec(func(tag pgconn.CommandTag) error { changed = tag.RowsAffected(); return nil })
 	}
-	return n, true, placed(tx.Last(ctx, &b), n.Title)
+	err = placed(tx.Last(ctx, &b), n.Title)
+	return n, changed + 1, err
 }
 
 // queueLocked queues the read of a note that stays locked until the end of the

@@ -95,6 +95,19 @@ func LatestFor(ctx context.Context, q pg.Querier, owner uuid.UUID, kind, subject
 	return id, pg.Fault(err)
 }
 
+// OfVersion finds the event that made a version of its subject, as its data has
+// it. Ids don't tell: they are made before the locks that decide the order.
+func OfVersion(ctx context.Context, q pg.Querier, owner uuid.UUID, kind, subject string, version int64) (uuid.UUID, error) {
+	var id uuid.UUID
+	err := q.QueryRow(ctx, `
+		SELECT id FROM events WHERE subject = $1 AND type = $2 AND owner_id = $3 AND (data->>'version')::bigint = $4
+		LIMIT 1`, subject, kind, owner, version).Scan(&id)
+	if pg.IsNoRows(err) {
+		return id, fault.NotFound("event")
+	}
+	return id, pg.Fault(err)
+}
+
 // FanoutSource lets a waiter wait for the fan-out of events; keys are event
 // ids. A poisoned event's wait is not over: it can still be requeued.
 func FanoutSource(db *pg.DB) waiter.Source {

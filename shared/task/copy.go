@@ -21,6 +21,12 @@ func (t Task) say() string {
 	return Say(t.Kind, t.State)
 }
 
+// IndexedInPart is said of a note whose indexing is completed while that of notes
+// below it, which may have changed with it, is not.
+func IndexedInPart() string {
+	return "Saved. Search knows this note as it is now, but not yet all of the notes below it."
+}
+
 func sentences() map[string]map[State]string {
 	return map[string]map[State]string{
 		"": {

@@ -68,6 +68,14 @@ type site struct {
 	binary func() (string, error)
 }
 
+const (
+	// budget of a write's wait
+	budget = 2 * time.Second
+	// allowance is what an answer may take besides, while two cores run other
+	// tests too
+	allowance = 500 * time.Millisecond
+)
+
 // newSite starts an installation with the given processes, each a list of parts
 // such as "gateway" or "relay,workers".
 func newSite(t *testing.T, processes ...string) *site {
@@ -77,7 +85,18 @@ func newSite(t *testing.T, processes ...string) *site {
 
 func newSiteAt(t *testing.T, url string, processes ...string) *site {
 	t.Helper()
-	s := &site{T: t, url: url, db: pgtest.Open(t, url, pg.Options{}), binary: raced}
+	return newSiteOf(t, raced, url, processes...)
+}
+
+// newPlainSite is one whose times are measured.
+func newPlainSite(t *testing.T, processes ...string) *site {
+	t.Helper()
+	return newSiteOf(t, plain, pgtest.URL(t), processes...)
+}
+
+func newSiteOf(t *testing.T, binary func() (string, error), url string, processes ...string) *site {
+	t.Helper()
+	s := &site{T: t, url: url, db: pgtest.Open(t, url, pg.Options{}), binary: binary}
 	for _, p := range processes {
 		s.start(p)
 	}

@@ -4,29 +4,115 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	"standmeet/shared/pgtest"
 )
 
-// The gateway's connections fall silent: the write is answered within the
-// budget and the time that finding a dead socket may take.
+// answerWithin is how long a write may take whose process finds its connections
+// dead: the budget of its wait, what finding that takes (a read that is not
+// answered, a ping, a dial), and an allowance for a busy machine.
+const answerWithin = budget + 2500*time.Millisecond + allowance
+
+// truthful sends a write and checks that it is answered in time, and that the
+// answer holds.
+func (s *site) truthful(body string) answer {
+	s.Helper()
+	a := s.call("POST", "/v1/corpus", object{"genre": "raw", "body": body})
+	if a.took > answerWithin {
+		s.Errorf("%s: it took %v", body, a.took)
+	}
+	switch {
+	case a.status/100 == 2 && a.at("indexed") == true:
+		if ids := s.found(body); !slices.Contains(ids, a.text("note.id")) {
+			s.Errorf("%s: indexed, but not found", body)
+		}
+	case a.status/100 == 2:
+		completes(s, a.text("index_job_id"))
+	case a.status == 503 && a.text("code") == "database_unavailable" || a.status == 503 && a.text("code") == "timeout":
+		if n := s.count(`SELECT count(*) FROM notes WHERE body = $1`, body); n != 0 {
+			s.Errorf("%s: %s, but the note is there", body, a.raw)
+		}
+	default:
+		s.Errorf("%s: %d %v %s", body, a.status, a.err, a.raw)
+	}
+	return a
+}
+
+// The gateway's connections fall silent, those that were just used and are still
+// trusted among them.
 func TestGatewaysConnectionsFallSilent(t *testing.T) {
 	t.Parallel()
 	direct := pgtest.URL(t)
 	proxy := pgtest.NewProxy(t, direct)
-	s := newSiteAt(t, direct, "relay,workers")
+	s := newSiteOf(t, plain, direct, "relay,workers")
 	s.startOn(proxy.URL, "gateway")
-	s.create(object{"genre": "raw", "body": "before"})
-	proxy.Silence()
-	// a connection that the pool still trusts may cost a request, never a lie
-	s.eventually("an answer", func() bool {
-		a := s.call("POST", "/v1/corpus", object{"genre": "raw", "body": "after the silence"})
-		return a.status/100 == 2 && a.at("indexed") == true
-	})
-	if ids := s.found("after the silence"); len(ids) == 0 {
-		t.Error("not found")
+	for round := range 3 {
+		var several sync.WaitGroup
+		for i := range 4 { // as many connections
+			several.Go(func() {
+				s.call("POST", "/v1/corpus", object{"genre": "raw", "body": fmt.Sprintf("before %d of round %d", i, round)})
+			})
+		}
+		several.Wait()
+		proxy.Silence()
+		if a := s.truthful(fmt.Sprint("silence", round)); a.status/100 != 2 || a.at("indexed") != true {
+			t.Errorf("round %d: %d %s", round, a.status, a.raw)
+		}
+	}
+}
+
+// A frozen gateway, as a function between two requests: its connections are
+// terminated or fall silent meanwhile, and so is the one that it listens on for a
+// request under way. Real ones stay frozen for longer.
+func TestGatewayFrozen(t *testing.T) {
+	t.Parallel()
+	direct := pgtest.URL(t)
+	proxy := pgtest.NewProxy(t, direct)
+	s := newSiteOf(t, plain, direct, "relay")
+	gateway := s.startOn(proxy.URL, "gateway")
+	signal := func(sig syscall.Signal) {
+		if err := gateway.cmd.Process.Signal(sig); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() { _ = gateway.cmd.Process.Signal(syscall.SIGCONT) }) // or it could not stop
+	const its = `FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'standmeet-requests' AND client_port = ANY ($1)`
+	for name, cut := range map[string]func(){
+		"terminated": func() {
+			if _, err := s.db.Exec(t.Context(), `SELECT pg_terminate_backend(pid) `+its, proxy.Ports()); err != nil {
+				t.Fatal(err)
+			}
+			s.eventually("the end of its connections", func() bool { return s.count(`SELECT count(*) `+its, proxy.Ports()) == 0 })
+		},
+		"silent": proxy.Silence,
+	} {
+		underWay := make(chan answer)
+		go func() { underWay <- s.call("POST", "/v1/corpus", object{"genre": "raw", "body": "under way " + name}) }()
+		s.eventually("the wait", func() bool {
+			return s.count(`SELECT count(*) `+its+` AND query LIKE 'LISTEN%' AND (SELECT count(*) FROM notes WHERE body = $2) = 1`, proxy.Ports(), "under way "+name) == 1
+		})
+		signal(syscall.SIGSTOP)
+		frozen := time.Now()
+		s.eventually("a few seconds to pass", func() bool {
+			return s.count(`SELECT count(*) `+its+` AND state_change > clock_timestamp() - interval '3 seconds'`, proxy.Ports()) == 0
+		})
+		cut()
+		signal(syscall.SIGCONT)
+		thawed := time.Now()
+		a := <-underWay
+		workers := s.start("workers")
+		if a.status/100 != 2 || a.at("indexed") != false || a.took > thawed.Sub(frozen)+answerWithin {
+			t.Errorf("%s: what was under way, frozen for %v, was answered %d %s after %v", name, thawed.Sub(frozen), a.status, a.raw, a.took)
+		} else {
+			completes(s, a.text("index_job_id"))
+		}
+		if a := s.truthful("thawed" + name); a.status/100 != 2 || a.at("indexed") != true {
+			t.Errorf("%s: %d %s", name, a.status, a.raw)
+		}
+		workers.stop()
 	}
 }
 

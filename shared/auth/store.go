@@ -26,6 +26,8 @@ const (
 	// it is noted by a later use.
 	maxTouches   = 1024
 	touchTimeout = 5 * time.Second
+	// lookTimeout is far more than an indexed read of one row takes
+	lookTimeout = time.Second
 )
 
 // Store authenticates against the database. Nothing is cached: a token that was
@@ -66,11 +68,11 @@ func (s *Store) byToken(ctx context.Context, token string) (Caller, error) {
 	}
 	c := Caller{Kind: Owner}
 	var stale bool
-	err := s.DB.QueryRow(ctx, `
+	err := s.look(ctx, `
 		SELECT t.id, t.owner_id, o.handle, t.scopes, t.last_used_at IS NULL OR t.last_used_at < now() - interval '1 minute'
 		FROM tokens t JOIN owners o ON o.id = t.owner_id
-		WHERE t.token_hash = $1 AND t.revoked_at IS NULL AND (t.expires_at IS NULL OR t.expires_at > now())`, hash).
-		Scan(&c.TokenID, &c.OwnerID, &c.Handle, &c.Scopes, &stale)
+		WHERE t.token_hash = $1 AND t.revoked_at IS NULL AND (t.expires_at IS NULL OR t.expires_at > now())`, hash,
+		&c.TokenID, &c.OwnerID, &c.Handle, &c.Scopes, &stale)
 	if err != nil {
 		return Caller{}, refused(err)
 	}
@@ -86,13 +88,34 @@ func (s *Store) bySession(ctx context.Context, session string) (Caller, error) {
 		return Caller{}, errUnauthorized
 	}
 	c := Caller{Kind: Owner, Scopes: []string{AllScopes}}
-	err := s.DB.QueryRow(ctx, `
+	err := s.look(ctx, `
 		SELECT s.owner_id, o.handle FROM sessions s JOIN owners o ON o.id = s.owner_id
-		WHERE s.id_hash = $1 AND s.expires_at > now()`, hash).Scan(&c.OwnerID, &c.Handle)
+		WHERE s.id_hash = $1 AND s.expires_at > now()`, hash, &c.OwnerID, &c.Handle)
 	if err != nil {
 		return Caller{}, refused(err)
 	}
 	return c, nil
+}
+
+// look reads the row of a secret. It is the first that a request asks of the
+// database, so it is also what finds that the pool's connections have fallen
+// silent: then they are closed, and it is asked again on a fresh one.
+func (s *Store) look(ctx context.Context, sql string, hash []byte, into ...any) error {
+	for again := false; ; again = true {
+		conn, err := s.DB.Pool().Acquire(ctx)
+		if err != nil {
+			return err
+		}
+		asking, cancel := context.WithTimeout(ctx, lookTimeout)
+		err = conn.QueryRow(asking, sql, hash).Scan(into...)
+		silent := err != nil && asking.Err() != nil && ctx.Err() == nil
+		cancel()
+		conn.Release()
+		if !silent || again {
+			return err
+		}
+		s.DB.Reset()
+	}
 }
 
 func refused(err error) error {

@@ -64,6 +64,17 @@ func (p *Proxy) Silence() {
 	}
 }
 
+// Ports are those that the server sees the open connections come from, as
+// pg_stat_activity's client_port tells.
+func (p *Proxy) Ports() (ports []int32) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c := range p.conns {
+		ports = append(ports, int32(c.server.LocalAddr().(*net.TCPAddr).Port))
+	}
+	return ports
+}
+
 func (p *Proxy) serve(l net.Listener) {
 	for {
 		client, err := l.Accept()

@@ -11,14 +11,22 @@ import (
 
 func escape(s string) string { return url.QueryEscape(s) }
 
-// pending checks what an answer must say while the work is not done.
+// pending checks what an answer must say while the work is not done, and that it
+// came within the budget that it was asked with.
 func pending(s *site, a answer, ended string) (receipt string) {
 	s.Helper()
 	if a.at("indexed") != false || a.text("wait.ended") != ended || a.text("index_job_id") == "" {
 		s.Errorf("the answer: %s; want indexed false, ended %s and a receipt", a.raw, ended)
 	}
-	if a.took > 3500*time.Millisecond {
-		s.Errorf("it took %v", a.took)
+	asked, _ := a.at("wait.asked_ms").(float64)
+	if ended == "capacity" {
+		asked = 0
+	}
+	if most := time.Duration(asked)*time.Millisecond + allowance; a.took > most {
+		s.Errorf("it took %v, want %v at most", a.took, most)
+	}
+	if waited, _ := a.at("wait.waited_ms").(float64); ended == "timeout" && (waited < asked-200 || asked != float64(budget.Milliseconds())) {
+		s.Errorf("it waited %v ms of %v", waited, asked)
 	}
 	receipt = a.text("index_job_id")
 	if state := s.must("GET", "/v1/tasks/"+receipt, nil).text("task.state"); state != "pending" {
@@ -34,9 +42,10 @@ func completes(s *site, receipt string) {
 	})
 }
 
+// The tests that measure times don't run beside each other.
+
 func TestNoWorkerRuns(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, "gateway,relay")
+	s := newPlainSite(t, "gateway,relay")
 	a := s.create(object{"genre": "raw", "body": "the quick brown fox"})
 	receipt := pending(s, a, "timeout")
 	if ids := s.found("quick brown fox"); len(ids) != 0 {
@@ -50,8 +59,7 @@ func TestNoWorkerRuns(t *testing.T) {
 }
 
 func TestNoRelayRuns(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, "gateway", "workers")
+	s := newPlainSite(t, "gateway", "workers")
 	a := s.create(object{"genre": "raw", "body": "the quick brown fox"})
 	receipt := pending(s, a, "timeout")
 	s.start("relay")
@@ -62,8 +70,7 @@ func TestNoRelayRuns(t *testing.T) {
 }
 
 func TestEverythingRestartedInBetween(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
+	s := newPlainSite(t)
 	gateway, relay := s.start("gateway"), s.start("relay")
 	first := s.create(object{"genre": "raw", "body": "alpha note"})
 	receipts := []string{pending(s, first, "timeout")}
@@ -86,15 +93,14 @@ func TestEverythingRestartedInBetween(t *testing.T) {
 }
 
 func TestNoWaitAsked(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, "gateway")
+	s := newPlainSite(t, "gateway")
 	for name, a := range map[string]answer{
 		"Prefer":       s.create(object{"genre": "raw", "body": "x"}, "Prefer: wait=0"),
 		"wait_seconds": s.create(object{"genre": "raw", "body": "x", "wait_seconds": 0}),
 	} {
 		pending(s, a, "not_asked")
-		if a.took > time.Second {
-			t.Errorf("%s: it took %v", name, a.took)
+		if a.at("wait.waited_ms") != 0.0 {
+			t.Errorf("%s: %s", name, a.raw)
 		}
 	}
 	a := s.create(object{"genre": "raw", "body": "x"}, "Prefer: wait=1")
@@ -104,8 +110,7 @@ func TestNoWaitAsked(t *testing.T) {
 }
 
 func TestSixtyFifthWaiterGetsItsReceiptAtOnce(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, "gateway")
+	s := newPlainSite(t, "gateway")
 	s.create(object{"genre": "raw", "body": "warm"}, "Prefer: wait=0")
 	var waiting sync.WaitGroup
 	var mu sync.Mutex
@@ -119,10 +124,15 @@ func TestSixtyFifthWaiterGetsItsReceiptAtOnce(t *testing.T) {
 		})
 	}
 	s.eventually("64 committed notes", func() bool { return s.count(`SELECT count(*) FROM notes`) == 65 })
-	a := s.create(object{"genre": "raw", "body": "one more"})
-	pending(s, a, "capacity")
-	if waited, _ := a.at("wait.waited_ms").(float64); waited > 50 || a.took > time.Second {
-		t.Errorf("it waited %v ms and took %v", waited, a.took)
+	// what the machine does besides must not count: the best of ten
+	best := time.Minute
+	for range 10 {
+		a := s.create(object{"genre": "raw", "body": "one more"})
+		pending(s, a, "capacity")
+		best = min(best, a.took)
+	}
+	if best > 50*time.Millisecond {
+		t.Errorf("the 65th was answered after %v at best", best)
 	}
 	waiting.Wait()
 	if ends["timeout"] != 64 {

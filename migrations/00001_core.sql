@@ -171,6 +171,8 @@ CREATE TABLE note_search (
     owner_id uuid NOT NULL,
     version  bigint NOT NULL,
     deleted  boolean NOT NULL DEFAULT false,
+    -- some of its words are not in words: they were too many
+    truncated boolean NOT NULL DEFAULT false,
     lang     text NOT NULL DEFAULT '',
     -- rises with each write: the newest rows are searched first
     turn     bigint NOT NULL,

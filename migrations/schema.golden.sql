@@ -25,6 +25,7 @@ note_search.note_id uuid not null
 note_search.owner_id uuid not null
 note_search.version bigint not null
 note_search.deleted boolean not null default false
+note_search.truncated boolean not null default false
 note_search.lang text not null default ''::text
 note_search.turn bigint not null
 note_search.words tsvector not null default ''::tsvector

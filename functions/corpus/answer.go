@@ -42,6 +42,7 @@ func Answer(d Deps) *op.Operation {
 		w.state(t.State)
 		w.Sentence = t.Sentence
 		d.rest(ctx, c, &w)
+		d.truncated(ctx, &w)
 		return w, nil
 	})
 }

@@ -56,6 +56,7 @@ type Written struct {
 	Note       notes.Note  `json:"note"`
 	Indexed    bool        `json:"indexed" jsonschema:"true: search knows this version of the note, or a later one, and the same of all notes that changed with it. false: it is saved, but search doesn't know all of it yet."`
 	Index      *Index      `json:"index,omitempty"`
+	Truncated  bool        `json:"index_truncated,omitempty" jsonschema:"true: the note is too long for search to know all of its words; those at its end may not find it"`
 	IndexJobID string      `json:"index_job_id" jsonschema:"receipt of the indexing, for tasks.get"`
 	Wait       waiter.Wait `json:"wait"`
 	Sentence   string      `json:"sentence" jsonschema:"what can truthfully be said about the indexing now"`
@@ -135,6 +136,7 @@ func (d Deps) answer(ctx context.Context, c auth.Caller, s saved) (Written, erro
 	if s.Count > 1 {
 		d.rest(ctx, c, &out)
 	}
+	d.truncated(ctx, &out)
 	out.Wait.AskedMS = budget.Milliseconds()
 	if budget > 0 {
 		out.Wait.WaitedMS = time.Since(since).Milliseconds()
@@ -147,6 +149,16 @@ func (w *Written) state(s task.State) {
 	w.Indexed = s == task.Completed
 	if s != "" {
 		w.Sentence = task.Say(task.CorpusIndex, s)
+	}
+}
+
+// truncated tells of an indexed note when the index lacks some of its words.
+func (d Deps) truncated(ctx context.Context, w *Written) {
+	if !w.Indexed {
+		return
+	}
+	if w.Truncated, _ = notes.Truncated(ctx, d.DB, w.Note); w.Truncated {
+		w.Sentence = task.IndexedTruncated()
 	}
 }
 

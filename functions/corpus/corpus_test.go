@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -142,6 +143,7 @@ type answer struct {
 	Deleted    int
 	Restored   int
 	Index      *Index
+	Truncated  bool `json:"index_truncated"`
 	Links      []notes.Link
 	Backlinks  []notes.Named
 	Items      []json.RawMessage
@@ -545,6 +547,51 @@ func TestLargestNote(t *testing.T) {
 	}
 	if a := h.http("POST", "/v1/corpus", object{"genre": "raw", "body": body + "语"}, nil); a.status != 400 || a.Errors[0].Name != "body" || a.Errors[0].Code != "too_long" {
 		t.Errorf("%d %.300s", a.status, a.body)
+	}
+}
+
+// TestNotesTooLongForTheIndex: what search can't know of a note is said.
+func TestNotesTooLongForTheIndex(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, 0)
+	h.work()
+	r := rand.New(rand.NewPCG(5, 6))
+	letters := func(from, count, length int, space string) string {
+		var b strings.Builder
+		for b.Len() < notes.MaxBody-64 {
+			for range length {
+				b.WriteRune(rune(from + r.IntN(count)))
+			}
+			b.WriteString(space)
+		}
+		return b.String()
+	}
+	for name, c := range map[string]struct {
+		body      string
+		truncated bool
+	}{
+		"random Chinese": {letters(0x4E00, 20_000, 50, "\n") + " zorblax", true},
+		"a few thousand": {letters(0x4E00, 200, 50, "\n") + " zorblax", false},
+		// each once, and nothing else: they fit without positions
+		"random numbers": {letters('0', 10, 9, " ") + " zorblax", false},
+	} {
+		a := h.ok("POST", "/v1/corpus", object{"genre": "wiki", "title": name, "body": c.body}, nil)
+		for range 20 { // a big note takes longer than a write waits
+			if a.Indexed {
+				break
+			}
+			a = h.ok("PATCH", "/v1/corpus/"+a.Note.ID.String(), object{"title": name}, nil)
+		}
+		want := task.Say(task.CorpusIndex, task.Completed)
+		if c.truncated {
+			want = task.IndexedTruncated()
+		}
+		if got := h.ok("GET", "/v1/corpus/"+a.Note.ID.String(), nil, nil); !a.Indexed || a.Truncated != c.truncated || a.Sentence != want || got.Truncated != c.truncated {
+			t.Errorf("%s: indexed %v, truncated %v, %q; read: %v", name, a.Indexed, a.Truncated, a.Sentence, got.Truncated)
+		}
+		if found := slices.Contains(h.found("zorblax"), name); found == c.truncated {
+			t.Errorf("%s: found by its last word: %v", name, found)
+		}
 	}
 }
 

@@ -18,6 +18,7 @@ func Get(d Deps) *op.Operation {
 	type out struct {
 		Note      notes.Note    `json:"note"`
 		Links     []notes.Link  `json:"links" jsonschema:"where the note's links lead, each once, 1000 at most"`
+		Truncated bool          `json:"index_truncated,omitempty" jsonschema:"true: the note is too long for search to know all of its words; those at its end may not find it"`
 		Backlinks []notes.Named `json:"backlinks" jsonschema:"notes that link to this one, as far as they are indexed, 100 at most"`
 	}
 	return op.New(op.Spec{
@@ -30,6 +31,9 @@ func Get(d Deps) *op.Operation {
 			return o, err
 		}
 		if o.Links, err = notes.LinksOf(ctx, d.DB, c.OwnerID, o.Note, nil); err != nil {
+			return o, err
+		}
+		if o.Truncated, err = notes.Truncated(ctx, d.DB, o.Note); err != nil {
 			return o, err
 		}
 		o.Backlinks, err = notes.Backlinks(ctx, d.DB, c.OwnerID, o.Note, nil)

@@ -57,7 +57,9 @@ type IndexRow struct {
 	OwnerID uuid.UUID
 	Version int64
 	Deleted bool
-	Lang    string
+	// Truncated: some words of the note, or forms of them, don't find it.
+	Truncated bool
+	Lang      string
 	// Words are all words of the note, Head those of title, aliases and tags.
 	Words pgtype.TSVector
 	Head  pgtype.TSVector
@@ -88,7 +90,7 @@ func BuildIndexRow(s Source) IndexRow {
 		Title: s.Title, Aliases: s.Aliases, Tags: s.Tags, URI: strings.ReplaceAll(s.Path, "/", " "),
 		Headings: doc.Headings, Plain: doc.Plain,
 	})
-	row.Lang, row.Words, row.Head, row.Plain, row.Terms = index.Lang, index.Words, index.Head, doc.Plain, index.Terms
+	row.Lang, row.Words, row.Head, row.Truncated, row.Plain, row.Terms = index.Lang, index.Words, index.Head, index.Truncated, doc.Plain, index.Terms
 	row.Keys = []string{genreKey(s.Genre)}
 	if s.Genre != Raw {
 		row.Keys = append(row.Keys, visibilityKey(s.Visibility))
@@ -155,29 +157,29 @@ func queueRows(b *pgx.Batch, rows []IndexRow) {
 	// every writer takes its rows in the same order, so that none deadlock
 	rows = slices.SortedFunc(slices.Values(rows), func(a, b IndexRow) int { return slices.Compare(a.NoteID[:], b.NoteID[:]) })
 	n := len(rows)
-	notes, owners, versions, deleted := make([]uuid.UUID, n), make([]uuid.UUID, n), make([]int64, n), make([]bool, n)
+	notes, owners, versions, deleted, truncated := make([]uuid.UUID, n), make([]uuid.UUID, n), make([]int64, n), make([]bool, n), make([]bool, n)
 	langs, keys, links, plains := make([]string, n), make([]string, n), make([]string, n), make([]string, n)
 	words, heads := make([]pgtype.TSVector, n), make([]pgtype.TSVector, n)
 	for i, r := range rows {
-		notes[i], owners[i], versions[i], deleted[i] = r.NoteID, r.OwnerID, r.Version, r.Deleted
+		notes[i], owners[i], versions[i], deleted[i], truncated[i] = r.NoteID, r.OwnerID, r.Version, r.Deleted, r.Truncated
 		langs[i], words[i], heads[i], plains[i] = r.Lang, r.Words, r.Head, r.Plain
 		keys[i], links[i] = strings.Join(r.Keys, "\n"), strings.Join(r.Links, "\n")
 	}
 	b.Queue(`
-		INSERT INTO note_search AS s (note_id, owner_id, version, deleted, lang, turn, words, head, keys, links, plain)
-		SELECT note_id, owner_id, version, deleted, lang, turn, coalesce(words, ''), coalesce(head, ''),
+		INSERT INTO note_search AS s (note_id, owner_id, version, deleted, truncated, lang, turn, words, head, keys, links, plain)
+		SELECT note_id, owner_id, version, deleted, truncated, lang, turn, coalesce(words, ''), coalesce(head, ''),
 			CASE WHEN deleted THEN '{}' ELSE string_to_array(keys, E'\n') || (SELECT array_agg(`+spanKeySQL("turn", 0)+`) FROM unnest(`+spanScales+`) AS scale) END,
 			string_to_array(links, E'\n'), plain
 		FROM (
 			SELECT *, nextval('note_search_turn') AS turn
-			FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::boolean[], $5::text[], $6::tsvector[], $7::tsvector[], $8::text[], $9::text[], $10::text[])
-				AS r (note_id, owner_id, version, deleted, lang, words, head, keys, links, plain)
+			FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::boolean[], $5::text[], $6::tsvector[], $7::tsvector[], $8::text[], $9::text[], $10::text[], $11::boolean[])
+				AS r (note_id, owner_id, version, deleted, lang, words, head, keys, links, plain, truncated)
 		) AS r
 		ON CONFLICT (note_id) DO UPDATE SET
-			version = excluded.version, deleted = excluded.deleted, lang = excluded.lang, turn = excluded.turn, words = excluded.words,
+			version = excluded.version, deleted = excluded.deleted, truncated = excluded.truncated, lang = excluded.lang, turn = excluded.turn, words = excluded.words,
 			head = excluded.head, keys = excluded.keys, links = excluded.links, plain = excluded.plain
 		WHERE s.version < excluded.version`,
-		notes, owners, versions, deleted, langs, words, heads, keys, links, plains)
+		notes, owners, versions, deleted, langs, words, heads, keys, links, plains, truncated)
 }
 
 // spanScales are the lengths of the spans of turns that a row has a key for, in
@@ -221,6 +223,17 @@ func queueTerms(b *pgx.Batch, terms []Term) {
 func Indexed(ctx context.Context, q pg.Querier, n Note) (indexed bool, err error) {
 	err = q.QueryRow(ctx, `SELECT EXISTS (SELECT FROM note_search WHERE note_id = $1 AND version >= $2)`, n.ID, n.Version).Scan(&indexed)
 	return indexed, pg.Fault(err)
+}
+
+// Truncated reports whether the index lacks some of the words of n, which has its
+// body. Only of very long notes it does.
+func Truncated(ctx context.Context, q pg.Querier, n Note) (truncated bool, err error) {
+	// at most six bytes of index come of one of a text
+	if n.Body == nil || len(*n.Body) < text.MaxIndexBytes/8 {
+		return false, nil
+	}
+	err = q.QueryRow(ctx, `SELECT EXISTS (SELECT FROM note_search WHERE note_id = $1 AND truncated)`, n.ID).Scan(&truncated)
+	return truncated, pg.Fault(err)
 }
 
 // Behind counts the notes, of one and all below it, that have a version which

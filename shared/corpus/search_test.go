@@ -575,6 +575,13 @@ func TestIndexSurvivesAnything(t *testing.T) {
 			}
 			return b.String()
 		}()},
+		"too many words": {Body: func() string {
+			var b strings.Builder
+			for i := 0; b.Len() < MaxBody-20; i++ {
+				fmt.Fprintf(&b, "%c%c%c%cing ", 'a'+i%26, 'a'+i/26%26, 'a'+i/676%26, 'a'+i/17576)
+			}
+			return b.String()
+		}()},
 		"one word":    {Body: strings.Repeat("x", MaxBody)},
 		"han":         {Body: strings.Repeat("部署方案认知负荷反脆弱", 30_000)},
 		"quotes":      {Body: `'"\ '' \\ \' {},{"a",} NULL :1A 'x':2B & | ! ( ) <-> \x00`, Tags: []string{`'a\`, `b"c`, "{d,e}", "NULL"}, Aliases: []string{`\N`, `'`, `a,b`}},

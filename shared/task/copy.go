@@ -27,6 +27,11 @@ func IndexedInPart() string {
 	return "Saved. Search knows this note as it is now, but not yet all of the notes below it."
 }
 
+// IndexedTruncated is said of an indexed note that is too long for the index.
+func IndexedTruncated() string {
+	return "Saved and indexed, but the note is too long for search to know all of its words: those at its end may not find it."
+}
+
 func sentences() map[string]map[State]string {
 	return map[string]map[State]string{
 		"": {

@@ -12,10 +12,11 @@ import (
 
 // Limits of an Index.
 const (
-	// MaxIndexBytes bounds what the tsvector takes in PostgreSQL, whose own
-	// limit is 1 MiB. A note beyond it first loses positions of body words,
-	// which only the ranking misses, then stems, then the body's last words.
-	MaxIndexBytes = 1_000_000
+	// MaxIndexBytes is PostgreSQL's limit of what a tsvector's words and their
+	// positions take. A note beyond it loses the positions of body words, which
+	// only the ranking misses; where that is not enough it is truncated, and loses
+	// stems, then the body's last words.
+	MaxIndexBytes = 1<<20 - 1
 
 	// A lexeme keeps its first positions only: ts_rank hardly gains by more.
 	maxPositions = 4
@@ -71,8 +72,8 @@ func Analyze(f Fields) Index {
 	surfaces := len(a.entries)
 	a.stemAll(surfaces, latinLang)
 	terms := a.terms(surfaces)
-	words, head := a.vectors()
-	return Index{Lang: lang, Words: words, Head: head, Terms: terms}
+	words, head, truncated := a.vectors()
+	return Index{Lang: lang, Words: words, Head: head, Truncated: truncated, Terms: terms}
 }
 
 var analyzers = sync.Pool{New: func() any {
@@ -377,25 +378,24 @@ func (a *analyzer) stem(l int, folded []byte, source string) string {
 	return stem
 }
 
-// size is what an entry takes in a tsvector: its entry, its bytes padded to two,
-// a count and its positions.
+// size is what an entry takes of MaxIndexBytes at most: its bytes, and with
+// positions a byte that aligns them, their count and two for each.
 func (e *entry) size() int {
-	n := 4 + (int(e.len)+1)&^1
-	if e.positions > 0 {
-		n += 2 + 2*int(e.positions)
+	if e.positions == 0 {
+		return int(e.len)
 	}
-	return n
+	return int(e.len) + 3 + 2*int(e.positions)
 }
 
 // vectors answers the entries as a tsvector, and those of title, aliases and
 // tags alone as another.
-func (a *analyzer) vectors() (words, head pgtype.TSVector) {
+func (a *analyzer) vectors() (words, head pgtype.TSVector, truncated bool) {
 	total := 0
 	for i := range a.entries {
 		total += a.entries[i].size()
 	}
 	if total > MaxIndexBytes {
-		a.shed()
+		truncated = a.shed()
 	}
 	heads, places := 0, 0
 	for i := range a.entries {
@@ -427,7 +427,7 @@ func (a *analyzer) vectors() (words, head pgtype.TSVector) {
 			head.Lexemes = append(head.Lexemes, lexeme)
 		}
 	}
-	return words, head
+	return words, head, truncated
 }
 
 // order sorts the positions, each once and by its highest weight, as
@@ -458,8 +458,9 @@ func (e *entry) heads() int {
 	return n
 }
 
-// shed brings the entries below MaxIndexBytes; a dropped one has length 0.
-func (a *analyzer) shed() {
+// shed brings the entries to MaxIndexBytes and reports whether any was dropped
+// for it; a dropped one has length 0.
+func (a *analyzer) shed() (dropped bool) {
 	for i := range a.entries {
 		if e := &a.entries[i]; e.bodyOnly() {
 			e.positions = 0
@@ -471,9 +472,10 @@ func (a *analyzer) shed() {
 		if size := e.size(); size <= room {
 			room -= size
 		} else {
-			e.len = 0
+			e.len, dropped = 0, true
 		}
 	}
+	return dropped
 }
 
 func (e *entry) bodyOnly() bool {

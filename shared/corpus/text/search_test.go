@@ -227,13 +227,16 @@ func TestIndexLimit(t *testing.T) {
 	ix := Analyze(Fields{Title: "The Title", Plain: b.String()})
 	total := 0
 	for word, at := range lexemes(ix.Words.String()) {
-		total += 4 + (len(word)+1)&^1
-		if at != "" {
-			total += 2 + 2*(1+strings.Count(at, ","))
+		if total += len(word); at != "" {
+			total += 3 + 2*(1+strings.Count(at, ","))
 		}
 	}
-	if total > MaxIndexBytes || total < MaxIndexBytes*9/10 {
-		t.Errorf("the index takes %d bytes of %d", total, MaxIndexBytes)
+	if total > MaxIndexBytes || total < MaxIndexBytes-100 || !ix.Truncated {
+		t.Errorf("the index takes %d bytes of %d, truncated: %v", total, MaxIndexBytes, ix.Truncated)
+	}
+	// whole without positions
+	if ix := Analyze(Fields{Plain: b.String()[:1<<19]}); ix.Truncated {
+		t.Error("half of it is truncated")
 	}
 	words := lexemes(ix.Words.String())
 	for _, want := range []string{"title", "aaaaing", "zzzaing"} {

@@ -58,12 +58,14 @@ type Fields struct {
 type Index struct {
 	// Lang is an ISO 639 code, or empty when the note holds too little to tell.
 	Lang string
-	// Words are the note's words, below PostgreSQL's limit of 1 MiB. Send them as
+	// Words are the note's words, within MaxIndexBytes. Send them as
 	// they are: in the binary format the server reads them five times as fast as
 	// a literal.
 	Words pgtype.TSVector
 	// Head are the words of title, aliases and tags alone, of those in Words.
 	Head pgtype.TSVector
+	// Truncated: some words, or the stems of some, were too many for Words.
+	Truncated bool
 	// Terms are the note's distinct words of 4 to 40 letters, folded, for
 	// finding words that resemble a misspelt one.
 	Terms []string

@@ -2,24 +2,36 @@ package e2e
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"fmt"
 	"io/fs"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"unicode"
 	"unicode/utf8"
-
-	"os"
 )
 
 // document is a Markdown note and a phrase that only it holds.
 type document struct {
 	name, body, phrase string
 }
+
+// coined is a word that no other document holds, and none has its like.
+func coined(n int, which string) string {
+	sum := sha256.Sum256(fmt.Append(nil, n, which))
+	word := make([]byte, 12)
+	for i := range word {
+		word[i] = 'a' + sum[i]%26
+	}
+	return string(word)
+}
+
+// shared is a word of every document.
+const shared = "quokkaword"
 
 // documents are the READMEs and docs of the modules that this one depends on,
 // and what they lack: Chinese, Japanese, front matter, tables, code, emoji, long
@@ -57,7 +69,7 @@ func documents(t *testing.T) (docs []document) {
 		if !utf8.Valid(raw) || bytes.IndexByte(raw, 0) >= 0 || len(raw) > 900<<10 || len(bytes.TrimSpace(raw)) == 0 {
 			continue
 		}
-		phrase := fmt.Sprintf("lantern quokka number%dx", len(docs))
+		phrase := coined(len(docs), "a") + " " + coined(len(docs), "b")
 		add(path, string(raw)+"\n\nA "+phrase+".\n", phrase)
 		if len(docs) == 320 {
 			break
@@ -81,7 +93,7 @@ func documents(t *testing.T) (docs []document) {
 		for n := 0; b.Len() < 200<<10; n++ {
 			fmt.Fprintf(&b, "Paragraph %d of long document %d speaks of item%dx%d.\n\n", n, i, i, n)
 		}
-		phrase := fmt.Sprintf("buried treasure%dz", i)
+		phrase := coined(i, "long a") + " " + coined(i, "long b")
 		body := b.String()
 		add(fmt.Sprint("long ", i), body[:len(body)/2]+"\n\n"+phrase+"\n\n"+body[len(body)/2:], phrase)
 	}
@@ -89,73 +101,125 @@ func documents(t *testing.T) (docs []document) {
 }
 
 // The main job on real input: every document comes back indexed, is found at
-// once by a phrase of it, follows its edits, and is gone when it is deleted.
+// once by a phrase of it and by the word that hundreds of others hold too, follows
+// its edits, and is gone when it is deleted.
 func TestRealDocuments(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
-	s.binary = plain
-	s.start("gateway,relay,workers")
+	s := newPlainSite(t, "gateway,relay,workers")
 	docs := documents(t)
 	if len(docs) < 300 {
 		t.Fatalf("%d documents", len(docs))
 	}
-	work := make(chan int)
-	var hands sync.WaitGroup
-	for range 2 {
-		hands.Go(func() {
-			for i := range work {
-				life(s, i, docs[i])
-			}
-		})
+	ids := make([]string, len(docs))
+	for _, step := range []func(s *site, i int, d document, id *string){arrives, changes, goes} {
+		work := make(chan int)
+		var hands sync.WaitGroup
+		for range 2 {
+			hands.Go(func() {
+				for i := range work {
+					step(s, i, docs[i], &ids[i])
+				}
+			})
+		}
+		for i := range docs {
+			work <- i
+		}
+		close(work)
+		hands.Wait()
 	}
-	for i := range docs {
-		work <- i
-	}
-	close(work)
-	hands.Wait()
 	t.Logf("%d documents", len(docs))
 }
 
-func life(s *site, i int, d document) {
+// everyNth keeps the searches for the shared word, of many pages, to some.
+const everyNth = 12
+
+func complain(s *site, d document, format string, args ...any) {
 	s.Helper()
-	fail := func(format string, args ...any) {
-		s.Errorf("%s: %s", d.name, fmt.Sprintf(format, args...))
+	s.Errorf("%s: %s", d.name, fmt.Sprintf(format, args...))
+}
+
+// hit searches and goes through all pages.
+func hit(s *site, id, query string) bool {
+	s.Helper()
+	cursor := ""
+	for range 100 {
+		path := "/v1/corpus/search?limit=50&q=" + escape(query)
+		if cursor != "" {
+			path += "&cursor=" + escape(cursor)
+		}
+		r := s.call("GET", path, nil)
+		if r.status != 200 {
+			s.Errorf("search %q: %d %v %.300s", query, r.status, r.err, r.raw)
+			return false
+		}
+		if strings.Contains(r.raw, `"id":"`+id+`"`) {
+			return true
+		}
+		if cursor = r.text("next_cursor"); cursor == "" {
+			return false
+		}
 	}
-	a := s.call("POST", "/v1/corpus", object{"genre": "wiki", "title": fmt.Sprintf("Document %d", i), "body": d.body})
+	s.Errorf("search %q: no end", query)
+	return false
+}
+
+func arrives(s *site, i int, d document, id *string) {
+	s.Helper()
+	a := s.call("POST", "/v1/corpus", object{"genre": "wiki", "title": fmt.Sprintf("Document %d", i), "body": d.body + "\n\n" + shared + "\n"})
 	if a.status/100 != 2 || a.at("indexed") != true {
-		fail("created: %d %v %.300s", a.status, a.err, a.raw)
+		complain(s, d, "created: %d %v %.300s", a.status, a.err, a.raw)
 		return
 	}
-	id := a.text("note.id")
-	hit := func(query string) bool {
-		r := s.call("GET", "/v1/corpus/search?limit=50&q="+escape(query), nil)
-		return strings.Contains(r.raw, `"`+id+`"`)
+	*id = a.text("note.id")
+	if !hit(s, *id, d.phrase) {
+		complain(s, d, "not found by %q", d.phrase)
 	}
-	if !hit(d.phrase) {
-		fail("not found by %q", d.phrase)
+	if i%everyNth == 0 && !hit(s, *id, shared) {
+		complain(s, d, "created after %d others, not found by the word that all hold", i)
 	}
-	if got := s.call("GET", "/v1/corpus/"+id, nil); got.text("note.body") != d.body {
-		fail("the body did not come back byte for byte")
+	if got := s.call("GET", "/v1/corpus/"+*id, nil); got.text("note.body") != d.body+"\n\n"+shared+"\n" {
+		complain(s, d, "the body did not come back byte for byte")
 	}
-	fresh := fmt.Sprintf("rewritten marmalade%dy", i)
-	if a = s.call("PATCH", "/v1/corpus/"+id, object{"body": "Now " + fresh}); a.status != 200 || a.at("indexed") != true {
-		fail("updated: %d %v %.300s", a.status, a.err, a.raw)
+}
+
+func changes(s *site, i int, d document, id *string) {
+	s.Helper()
+	if *id == "" {
+		return // it has been said
+	}
+	fresh := coined(i, "fresh")
+	if a := s.call("PATCH", "/v1/corpus/"+*id, object{"body": "Now " + fresh + " " + shared}); a.status != 200 || a.at("indexed") != true {
+		complain(s, d, "updated: %d %v %.300s", a.status, a.err, a.raw)
 		return
 	}
-	if !hit(fresh) {
-		fail("not found by its new phrase")
+	if !hit(s, *id, fresh) {
+		complain(s, d, "not found by its new word")
 	}
-	if hit(d.phrase) && !strings.ContainsFunc(d.phrase, unicode.IsSpace) {
-		fail("still found by its old phrase")
+	for _, old := range []string{d.phrase, `"` + d.phrase + `"`} {
+		if hit(s, *id, old) {
+			complain(s, d, "still found by its old phrase %s", old)
+		}
 	}
-	if hit(`"` + d.phrase + `"`) {
-		fail("still found by its old phrase, quoted")
+	if i%everyNth == 0 && !hit(s, *id, shared) {
+		complain(s, d, "updated, not found by the word that all hold")
 	}
-	if a = s.call("DELETE", "/v1/corpus/"+id, nil); a.status != 200 || a.at("indexed") != true {
-		fail("deleted: %d %v %.300s", a.status, a.err, a.raw)
+}
+
+func goes(s *site, i int, d document, id *string) {
+	s.Helper()
+	if *id == "" {
 		return
 	}
-	if hit(fresh) {
-		fail("found after it was deleted")
+	if a := s.call("DELETE", "/v1/corpus/"+*id, nil); a.status != 200 || a.at("indexed") != true {
+		complain(s, d, "deleted: %d %v %.300s", a.status, a.err, a.raw)
+		return
+	}
+	for _, word := range []string{coined(i, "fresh"), d.phrase} {
+		if hit(s, *id, word) {
+			complain(s, d, "found by %s after it was deleted", word)
+		}
+	}
+	if i%everyNth == 0 && hit(s, *id, shared) {
+		complain(s, d, "deleted, found by the word that all hold")
 	}
 }

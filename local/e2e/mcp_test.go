@@ -164,7 +164,7 @@ func TestTypeScriptClient(t *testing.T) {
 		if err == nil {
 			err = os.WriteFile(filepath.Join(dir, name), raw, 0o600)
 		}
-		if err != nil && !(name == ".npmrc" && os.IsNotExist(err)) {
+		if err != nil && (name != ".npmrc" || !os.IsNotExist(err)) {
 			t.Fatal(err)
 		}
 	}

@@ -261,6 +261,7 @@ type answer struct {
 	body   object
 	raw    string
 	took   time.Duration
+	ended  time.Time
 	err    error
 }
 
@@ -313,11 +314,11 @@ func (s *site) call(method, path string, body any, headers ...string) answer {
 	began := time.Now()
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return answer{err: err, took: time.Since(began)}
+		return answer{err: err, took: time.Since(began), ended: time.Now()}
 	}
 	defer res.Body.Close()
 	raw, err := io.ReadAll(res.Body)
-	a := answer{status: res.StatusCode, header: res.Header, raw: string(raw), took: time.Since(began), err: err}
+	a := answer{status: res.StatusCode, header: res.Header, raw: string(raw), took: time.Since(began), ended: time.Now(), err: err}
 	if len(raw) > 0 && strings.Contains(res.Header.Get("Content-Type"), "json") {
 		a.err = errors.Join(err, json.Unmarshal(raw, &a.body))
 	}

@@ -152,21 +152,72 @@ func TestListenersTerminatedUnderLoad(t *testing.T) {
 	hits.Wait()
 }
 
-// PostgreSQL is killed and comes back: requests fail with 503 and Retry-After
-// while it is down, everything resumes by itself, and nothing that was promised
-// is missing.
+// PostgreSQL is killed while eight write, and comes back: requests fail with 503
+// and Retry-After while it is down, everything resumes by itself, and every answer
+// that was given holds.
 func TestPostgresKilledAndRestarted(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Server(t)
-	s := newSiteAt(t, server.URL("standmeet"), "gateway", "relay,workers")
-	before := s.create(object{"genre": "raw", "body": "before the crash"})
-	server.Kill()
-	a := s.call("POST", "/v1/corpus", object{"genre": "raw", "body": "during the crash"})
-	if a.status != 503 || a.header.Get("Retry-After") == "" {
-		t.Errorf("while it is down: %d %v %s", a.status, a.header, a.raw)
+	s := newSiteOf(t, raced, server.URL("standmeet"), "gateway", "relay,workers")
+	type try struct {
+		word, key string
+		answers   []answer
 	}
-	if r := s.call("GET", "/readyz", nil); r.status != 503 {
-		t.Errorf("readyz: %d", r.status)
+	const writers = 8
+	var mu sync.Mutex
+	var tries []*try
+	answered := func(since time.Time) (n int) {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, t := range tries {
+			for _, a := range t.answers {
+				if a.status/100 == 2 && a.ended.After(since) {
+					n++
+				}
+			}
+		}
+		return n
+	}
+	stop := make(chan struct{})
+	var writing sync.WaitGroup
+	for w := range writers {
+		writing.Go(func() {
+			pause := time.NewTicker(20 * time.Millisecond)
+			defer pause.Stop()
+			for n := 0; ; n++ {
+				one := &try{word: fmt.Sprintf("crash%dword%d", w, n)}
+				if w%2 == 0 { // these repeat what failed, under its key
+					one.key = one.word
+				}
+				mu.Lock()
+				tries = append(tries, one)
+				mu.Unlock()
+				for {
+					select {
+					case <-stop:
+						return
+					case <-pause.C:
+					}
+					headers := []string{}
+					if one.key != "" {
+						headers = append(headers, "Idempotency-Key: "+one.key)
+					}
+					a := s.call("POST", "/v1/corpus", object{"genre": "raw", "body": one.word}, headers...)
+					mu.Lock()
+					one.answers = append(one.answers, a)
+					mu.Unlock()
+					if a.status/100 == 2 || one.key == "" {
+						break
+					}
+				}
+			}
+		})
+	}
+	s.eventually("answers", func() bool { return answered(time.Time{}) >= 5*writers })
+	server.Kill()
+	s.eventually("503", func() bool { return s.call("GET", "/readyz", nil).status == 503 })
+	if a := s.call("POST", "/v1/corpus", object{"genre": "raw", "body": "during the crash"}); a.status != 503 || a.header.Get("Retry-After") == "" {
+		t.Errorf("while it is down: %d %v %s", a.status, a.header, a.raw)
 	}
 	if r := s.call("GET", "/healthz", nil); r.status != 200 {
 		t.Errorf("healthz: %d", r.status)
@@ -174,16 +225,53 @@ func TestPostgresKilledAndRestarted(t *testing.T) {
 	if err := server.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	var after answer
-	s.eventually("a write that is indexed", func() bool {
-		after = s.call("POST", "/v1/corpus", object{"genre": "raw", "body": "after the crash"})
-		return after.status/100 == 2 && after.at("indexed") == true
-	})
-	ids := s.found("the crash")
-	for _, want := range []answer{before, after} {
-		if !slices.Contains(ids, want.text("note.id")) {
-			t.Errorf("%s is not among %v", want.text("note.id"), ids)
+	restarted := time.Now()
+	s.eventually("answers after the restart", func() bool { return answered(restarted) >= 5*writers })
+	close(stop)
+	writing.Wait()
+
+	codes := map[string]int{}
+	for _, one := range tries {
+		var kept, unknown, denied int
+		ids := map[string]bool{}
+		for _, a := range one.answers {
+			codes[fmt.Sprint(a.status, a.text("code"), a.at("indexed"))]++
+			switch {
+			case a.status/100 == 2:
+				kept++
+				id := a.text("note.id")
+				ids[id] = true
+				if a.at("indexed") != true {
+					completes(s, a.text("index_job_id"))
+				}
+				if found := s.found(one.word); !slices.Contains(found, id) {
+					t.Errorf("%s, %s of %s, is not among %v", one.word, a.at("indexed"), id, found)
+				}
+			case a.status == 503 && a.text("code") == "commit_unknown":
+				unknown++
+			case a.status == 503 && a.header.Get("Retry-After") != "":
+				denied++
+			case a.status == 409 && a.text("code") == "idempotency_in_flight" && one.key != "":
+			default:
+				t.Errorf("%s: %d %v %s", one.word, a.status, a.err, a.raw)
+			}
 		}
+		n := s.count(`SELECT count(*) FROM notes WHERE body = $1`, one.word)
+		switch {
+		case len(ids) > 1 || n > 1:
+			t.Errorf("%s: %d notes, answered as %v", one.word, n, ids)
+		case kept > 0 && n == 0:
+			t.Errorf("%s was answered, and is lost", one.word)
+		case kept == 0 && unknown == 0 && denied > 0 && n > 0:
+			t.Errorf("%s was denied, and is there: %s", one.word, one.answers[0].raw)
+		}
+	}
+	t.Log(codes)
+	s.eventually("rest", func() bool {
+		return s.count(`SELECT (SELECT count(*) FROM event_queue) + (SELECT count(*) FROM tasks WHERE state IN ('pending', 'running'))`) == 0
+	})
+	if n := s.count(`SELECT count(*) FROM notes n WHERE NOT EXISTS (SELECT FROM note_search i WHERE i.note_id = n.id AND i.version >= n.version)`); n != 0 {
+		t.Errorf("%d notes are not indexed", n)
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"net/url"
 	"regexp"
 	"slices"
 	"strings"
@@ -13,8 +12,8 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/jackc/pgx/v5"
 
-	"standmeet/functions"
 	"standmeet/shared/op"
+	"standmeet/shared/outbox"
 )
 
 // secret marks everything that the victim owns.
@@ -23,30 +22,32 @@ const secret = "zanzibarsecret"
 // mine are ids of the victim's, by the first word of the operations that take
 // them. An operation that takes an id of a family that is missing here fails the
 // test.
-func mine(s *site) map[string]string {
+func mine(s *site) map[string][]string {
 	note := s.create(object{"genre": "wiki", "title": secret, "body": secret, "tags": []string{secret}})
-	s.must("POST", "/v1/tokens", object{"name": secret, "scopes": []string{"corpus:read"}})
-	ids := map[string]string{
-		"corpus": note.text("note.id"),
-		"tasks":  note.text("index_job_id"),
-		"events": strings.Split(note.text("index_job_id"), ":")[0],
+	raw := s.create(object{"genre": "raw", "body": secret})
+	gone := s.create(object{"genre": "output", "title": secret, "body": secret})
+	s.must("DELETE", "/v1/corpus/"+gone.text("note.id"), nil)
+	token := s.must("POST", "/v1/tokens", object{"name": secret, "scopes": []string{"corpus:read"}}, "Idempotency-Key: "+secret)
+	receipt := note.text("index_job_id")
+	// and one that could still be retried
+	failed := s.must("POST", "/v1/mail/send-test", object{}).text("mail.job_id")
+	s.exec(`UPDATE tasks SET state = 'discarded' WHERE event_id::text || ':' || subscriber = $1`, failed)
+	var job string
+	s.eventually("a job's number", func() bool {
+		job = s.must("GET", "/v1/tasks/"+receipt, nil).text("task.job_id")
+		return job != ""
+	})
+	// and an event that could be put back
+	aside := outbox.NewID().String()
+	s.exec(`INSERT INTO events (id, type, owner_id, subject, data) SELECT $1, 'corpus.note.changed', id, $2, '{}' FROM owners WHERE handle = $3`, aside, secret, s.handle)
+	s.exec(`INSERT INTO event_queue (event_id, attempts, poisoned_at, last_error) VALUES ($1, 5, now(), $2)`, aside, secret)
+	return map[string][]string{
+		"corpus": {note.text("note.id"), raw.text("note.id"), gone.text("note.id")},
+		"tasks":  {receipt, job, failed, aside + ":corpus.index"},
+		"events": {eventOf(receipt), aside},
+		"tokens": {token.text("token.id")},
 	}
-	if err := s.db.QueryRow(s.Context(), `SELECT id::text FROM tokens WHERE name = $1`, secret).Scan(ptr(ids, "tokens")); err != nil {
-		s.Fatal(err)
-	}
-	return ids
 }
-
-// ptr scans into a map's entry.
-func ptr(m map[string]string, key string) *mapEntry { return &mapEntry{m, key} }
-
-type mapEntry struct {
-	m   map[string]string
-	key string
-}
-
-// Scan implements sql.Scanner.
-func (e *mapEntry) Scan(v any) error { e.m[e.key] = fmt.Sprint(v); return nil }
 
 // owned is a digest of every row that the owner has, by table.
 func (s *site) owned(handle string) map[string]string {
@@ -75,15 +76,17 @@ func (s *site) owned(handle string) map[string]string {
 var namesID = regexp.MustCompile(`^id$|_ids?$`)
 
 // sample is a plausible value for a property; ids are the victim's.
-func sample(name, family string, p *jsonschema.Schema, ids map[string]string) any {
+func sample(name, id, subject string, p *jsonschema.Schema) any {
 	switch {
 	case len(p.Enum) > 0:
 		return p.Enum[0]
 	case namesID.MatchString(name):
 		if p.Type == "array" {
-			return []any{ids[family]}
+			return []any{id}
 		}
-		return ids[family]
+		return id
+	case name == "subject":
+		return subject
 	}
 	switch p.Type {
 	case "integer", "number":
@@ -94,7 +97,7 @@ func sample(name, family string, p *jsonschema.Schema, ids map[string]string) an
 	case "boolean":
 		return true
 	case "array":
-		return []any{sample(strings.TrimSuffix(name, "s"), family, p.Items, ids)}
+		return []any{sample(strings.TrimSuffix(name, "s"), id, subject, p.Items)}
 	case "object":
 		return object{}
 	}
@@ -104,17 +107,23 @@ func sample(name, family string, p *jsonschema.Schema, ids map[string]string) an
 	return "x"
 }
 
-// Every operation, called with another owner's ids: not_found or the like,
-// nothing leaks, nothing changes. It is driven by the catalog, so that a new
-// operation is covered without anyone remembering.
+// Every operation, called with another owner's ids over both faces: not_found or
+// the like, nothing leaks, nothing changes. It is driven by the catalog, so that a
+// new operation is covered without anyone remembering.
 func TestAnotherOwnersThings(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "gateway,relay,workers")
 	ids := mine(s)
 	other := s.stranger("stranger")
-	s.eventually("rest", func() bool { return s.count(`SELECT count(*) FROM event_queue`) == 0 })
+	rest := func() {
+		t.Helper()
+		s.eventually("rest", func() bool {
+			return s.count(`SELECT (SELECT count(*) FROM event_queue WHERE poisoned_at IS NULL) + (SELECT count(*) FROM tasks WHERE state IN ('pending', 'running'))`) == 0
+		})
+	}
+	rest()
 	before := s.owned(s.handle)
-	for _, o := range functions.Catalog(functions.Deps{}).Ops() {
+	for _, o := range catalog().Ops() {
 		spec := o.Spec()
 		if spec.Access == op.Public {
 			continue
@@ -122,56 +131,193 @@ func TestAnotherOwnersThings(t *testing.T) {
 		family, _, _ := strings.Cut(spec.Name, ".")
 		properties := o.InputSchema().Properties
 		takesID := slices.ContainsFunc(slices.Collect(maps.Keys(properties)), namesID.MatchString)
-		if takesID && ids[family] == "" {
+		if takesID && len(ids[family]) == 0 {
 			t.Errorf("%s takes an id, and this test has none of the victim's for %s", spec.Name, family)
 			continue
 		}
-		// with all fields, and with only those that are required
-		for _, every := range []bool{true, false} {
-			path, query, body := spec.Path, url.Values{}, object{}
-			for name, p := range properties {
-				if name == "idempotency_key" || name == "wait_seconds" || name == "cursor" || name == "if_match" { // HTTP headers
-					continue
+		of := ids[family]
+		if !takesID {
+			of = []string{""}
+		}
+		called := 0
+		for _, face := range faces {
+			if face == "mcp" && spec.Tool == nil {
+				continue
+			}
+			for _, id := range of {
+				// with all fields, with what is required and ids, and with what is
+				// required and a subject
+				for _, fields := range []string{"all", "ids", "subject"} {
+					if _, ok := properties["subject"]; fields == "subject" && !ok {
+						continue
+					}
+					arguments := object{}
+					for name, p := range properties {
+						isID := namesID.MatchString(name)
+						switch {
+						case name == "wait_seconds":
+							arguments[name] = 0
+						case name == "idempotency_key":
+							if fields == "all" {
+								arguments[name] = secret // the victim's too
+							}
+						case name == "cursor" || name == "if_match":
+						case fields == "all" || slices.Contains(o.InputSchema().Required, name) || isID && fields == "ids" || name == "subject" && fields == "subject":
+							arguments[name] = sample(name, id, ids["corpus"][0], p)
+						}
+					}
+					a := other.over(face, spec.Name, arguments)
+					called++
+					where := fmt.Sprintf("%s %v over %s: %d %.500s", spec.Name, arguments, face, a.status, a.raw)
+					if told := strings.ReplaceAll(a.raw, `"idempotency_key":"`+secret, ""); strings.Contains(told, secret) {
+						t.Errorf("it leaks: %s", where)
+					}
+					if a.status >= 500 || a.status == 0 || a.status == 401 || a.status == 403 {
+						t.Errorf("%s", where)
+					}
+					named := arguments["id"] != nil && fields != "subject"
+					if named && (a.status != 404 || a.text("code") != "not_found") && a.status != 400 {
+						t.Errorf("another owner's id: %s", where)
+					}
+					if named && fields == "ids" && a.status != 404 {
+						t.Errorf("another owner's id: %s", where)
+					}
+					if takesID && !named && fields == "ids" && a.status/100 == 2 && a.at("total") != 0.0 {
+						t.Errorf("it took another owner's id: %s", where)
+					}
+					if spec.Method == http.MethodGet && fields == "subject" && a.at("total") != 0.0 {
+						t.Errorf("it lists what another owner's note caused: %s", where)
+					}
 				}
-				if !every && !slices.Contains(o.InputSchema().Required, name) && !namesID.MatchString(name) {
-					continue
-				}
-				v := sample(name, family, p, ids)
-				switch {
-				case strings.Contains(path, "{"+name+"}"):
-					path = strings.ReplaceAll(path, "{"+name+"}", url.PathEscape(fmt.Sprint(v)))
-				case spec.Method == http.MethodGet || spec.Method == http.MethodDelete:
-					query.Set(name, fmt.Sprint(v))
-				default:
-					body[name] = v
-				}
 			}
-			if len(query) > 0 {
-				path += "?" + query.Encode()
-			}
-			var payload any
-			if spec.Method != http.MethodGet && spec.Method != http.MethodDelete {
-				payload = body
-			}
-			a := other.call(spec.Method, path, payload, "Prefer: wait=0")
-			if strings.Contains(a.raw, secret) {
-				t.Errorf("%s leaks: %s", spec.Name, a.raw)
-			}
-			if a.status >= 500 {
-				t.Errorf("%s: %d %s", spec.Name, a.status, a.raw)
-			}
-			if takesID && strings.Contains(spec.Path, "{id}") && (a.status != 404 || a.text("code") != "not_found") {
-				t.Errorf("%s with another owner's id: %d %s", spec.Name, a.status, a.raw)
-			}
-			if takesID && a.status/100 == 2 && a.at("total") != 0.0 {
-				t.Errorf("%s took another owner's id: %s", spec.Name, a.raw)
+		}
+		if called == 0 {
+			t.Errorf("%s was not called", spec.Name)
+		}
+	}
+	for _, method := range []string{"tasks/get", "tasks/update", "tasks/cancel"} {
+		for _, id := range ids["tasks"] {
+			if a := other.rpc(method, object{"taskId": id}, true); a.at("error.code") != -32602.0 || strings.Contains(a.raw, secret) {
+				t.Errorf("%s of another owner's task: %s", method, a.raw)
 			}
 		}
 	}
+	rest()
 	if after := s.owned(s.handle); !maps.Equal(before, after) {
 		for table := range before {
 			if before[table] != after[table] {
 				t.Errorf("the victim's rows of %s changed", table)
+			}
+		}
+	}
+	// the ids are good: their owner can read what they name
+	for name, id := range map[string]string{"corpus.get": ids["corpus"][0], "tasks.get": ids["tasks"][1], "events.get": ids["events"][1]} {
+		if a := s.over("mcp", name, object{"id": id}); a.status != 200 || !strings.Contains(a.raw, id) {
+			t.Errorf("%s by its owner: %s", name, a.raw)
+		}
+	}
+}
+
+// Nobody gets to an owner's operation without credentials of an owner.
+func TestVisitorsAreNoOwners(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "gateway,relay,workers")
+	ids := mine(s)
+	before := s.owned(s.handle)
+	for _, token := range []string{"", "smt_" + strings.Repeat("A", 43), "x"} {
+		visitor := *s
+		visitor.token = token
+		for _, o := range catalog().Ops() {
+			spec := o.Spec()
+			if spec.Access == op.Public {
+				continue
+			}
+			family, _, _ := strings.Cut(spec.Name, ".")
+			arguments := object{}
+			for name, p := range o.InputSchema().Properties {
+				if slices.Contains(o.InputSchema().Required, name) {
+					arguments[name] = sample(name, append(ids[family], "")[0], "", p)
+				}
+			}
+			path, body, headers := request(o, arguments)
+			if a := visitor.call(spec.Method, path, body, headers...); a.status != 401 || strings.Contains(a.raw, secret) {
+				t.Errorf("%s with token %q: %d %s", spec.Name, token, a.status, a.raw)
+			}
+			if a := visitor.tool(o.ToolName(false), arguments, false); a.status != 401 || strings.Contains(a.raw, secret) {
+				t.Errorf("%s over MCP with token %q: %d %s", spec.Name, token, a.status, a.raw)
+			}
+		}
+	}
+	if after := s.owned(s.handle); !maps.Equal(before, after) {
+		t.Error("the victim's rows changed")
+	}
+}
+
+// What is public is read by anybody, whoever they are; nothing else is, by any
+// public operation, under any address.
+func TestPublicRoutesTellOnlyWhatIsPublic(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "gateway,relay,workers")
+	note := func(title, visibility string) answer {
+		return s.create(object{"genre": "wiki", "title": title, "body": secret + " beside [[Everybodys]]", "visibility": visibility, "tags": []string{"common", secret}, "aliases": []string{secret + title}, "source": secret})
+	}
+	public := s.create(object{"genre": "wiki", "title": "Everybodys", "body": "an openword for all", "visibility": "public", "tags": []string{"common"}, "source": secret})
+	hidden := map[string]answer{"private": note("private", "private"), "coded": note("coded", "coded"), "was-public": note("was public", "public"), "deleted": note("deleted", "public")}
+	s.must("PATCH", "/v1/corpus/"+hidden["was-public"].text("note.id"), object{"visibility": "private"})
+	s.must("DELETE", "/v1/corpus/"+hidden["deleted"].text("note.id"), nil)
+	s.create(object{"genre": "raw", "body": secret + " openword"})
+
+	paths := []string{}
+	for slug, a := range hidden {
+		if a.text("note.path") != slug {
+			t.Fatalf("%s has path %q: %s", slug, a.text("note.path"), a.raw)
+		}
+		paths = append(paths, slug, a.text("note.id"), secret+a.text("note.title"))
+	}
+	paths = append(paths, "Everybodys/../private", "%2e%2e/private", "private/", "PRIVATE")
+	anonymous := *s
+	anonymous.token = ""
+	for who, reader := range map[string]*site{"a visitor": &anonymous, "another owner": s.stranger("stranger")} {
+		read := func(name string, arguments object) answer {
+			t.Helper()
+			arguments["handle"] = s.handle
+			a := reader.over("http", name, arguments)
+			if strings.Contains(a.raw, secret) || a.status >= 500 {
+				t.Errorf("%s of %v to %s: %d %s", name, arguments, who, a.status, a.raw)
+			}
+			return a
+		}
+		covered := map[string]bool{}
+		list := func(name string, arguments object, want int) {
+			t.Helper()
+			covered[name] = true
+			if a := read(name, arguments); a.at("total") != float64(want) || len(a.items()) != want {
+				t.Errorf("%s of %v to %s: %s, want %d", name, arguments, who, a.raw, want)
+			}
+		}
+		list("public.notes", object{}, 1)
+		list("public.notes", object{"tag": "common"}, 1)
+		list("public.notes", object{"tag": secret}, 0)
+		list("public.notes", object{"genre": "output"}, 0)
+		list("public.search", object{"q": "openword"}, 1)
+		for _, q := range []string{secret, `"` + secret + ` beside"`, "zanzibarsecre", secret + "private", "beside"} {
+			covered["public.search"] = true
+			if a := read("public.search", object{"q": q}); len(a.items()) != 0 || a.at("total") != 0.0 {
+				t.Errorf("search for %q by %s: %s", q, who, a.raw)
+			}
+		}
+		covered["public.note"] = true
+		if a := read("public.note", object{"path": public.text("note.path")}); a.status != 200 || a.text("body") != "an openword for all" || len(a.at("backlinks").([]any)) != 0 {
+			t.Errorf("the public note to %s: %d %s", who, a.status, a.raw)
+		}
+		for _, path := range paths {
+			if a := read("public.note", object{"path": path}); a.status != 404 {
+				t.Errorf("%s to %s: %d %s", path, who, a.status, a.raw)
+			}
+		}
+		for _, o := range catalog().Ops() {
+			if o.Spec().Access == op.Public && !covered[o.Spec().Name] {
+				t.Errorf("%s is public, and nothing here tries it", o.Spec().Name)
 			}
 		}
 	}

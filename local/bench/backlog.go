@@ -138,7 +138,7 @@ func (b *bench) drain(ctx context.Context, url string, db *pg.DB) (time.Duration
 	began := time.Now()
 	go func() { ended <- r.Run(running) }()
 	// the newest goes last: one row is cheaper to watch than the queue
-	_, err = until(ctx, 5*time.Millisecond, func() (bool, error) {
+	err = until(ctx, 5*time.Millisecond, func() (bool, error) {
 		var left bool
 		err := db.QueryRow(ctx, `
 			SELECT EXISTS (SELECT FROM event_queue WHERE event_id = (SELECT id FROM events ORDER BY id DESC LIMIT 1))
@@ -159,7 +159,7 @@ func (b *bench) index(ctx context.Context, url string, db *pg.DB, n int) (took, 
 		return 0, 0, err
 	}
 	defer func() { err = errors.Join(err, s.Stop()) }()
-	_, err = until(ctx, 100*time.Millisecond, func() (bool, error) {
+	err = until(ctx, 100*time.Millisecond, func() (bool, error) {
 		var open bool
 		err := db.QueryRow(ctx, `SELECT EXISTS (SELECT FROM tasks WHERE state <> 'completed')`).Scan(&open)
 		return !open, err
@@ -175,7 +175,7 @@ func (b *bench) index(ctx context.Context, url string, db *pg.DB, n int) (took, 
 	if found != n {
 		return 0, 0, fmt.Errorf("%d of %d notes are indexed", found, n)
 	}
-	_, err = until(ctx, 20*time.Millisecond, func() (bool, error) {
+	err = until(ctx, 20*time.Millisecond, func() (bool, error) {
 		n, err := reference.Unfinished(ctx, db)
 		return n == 0, err
 	})
@@ -197,7 +197,7 @@ func (b *bench) referenceBacklog(ctx context.Context, url string, n int) (fanOut
 		if err := first(r); err != nil {
 			return 0, err
 		}
-		_, err = until(ctx, 10*time.Millisecond, func() (bool, error) {
+		err = until(ctx, 10*time.Millisecond, func() (bool, error) {
 			n, err := done(r)
 			return n == 0, err
 		})
@@ -216,20 +216,19 @@ func (b *bench) referenceBacklog(ctx context.Context, url string, n int) (fanOut
 }
 
 // until asks again and again until the answer is yes, for two minutes at most.
-func until(ctx context.Context, every time.Duration, done func() (bool, error)) (time.Duration, error) {
+func until(ctx context.Context, every time.Duration, done func() (bool, error)) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, 2*time.Minute, errors.New("not done within two minutes"))
 	defer cancel()
-	began := time.Now()
 	for {
 		ok, err := done()
 		if ok || err != nil {
-			return time.Since(began), err
+			return err
 		}
 		timer := time.NewTimer(every)
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
-			return 0, context.Cause(ctx)
+			return context.Cause(ctx)
 		}
 	}
 }

@@ -28,18 +28,18 @@ func (b *bench) cpuTime() (spent time.Duration) {
 		}
 		// behind the name, which may hold anything: state, parent, …
 		f := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
-		ticks := func(from, to int) (n time.Duration) {
+		ticks := func(from, to int) (d time.Duration) {
 			for _, s := range f[from:to] {
 				v, _ := strconv.Atoi(string(s))
-				n += time.Duration(v)
+				d += tick * time.Duration(v) //nolint:durationcheck // a count of ticks
 			}
-			return n
+			return d
 		}
 		switch {
 		case p.Name() == self, string(f[1]) == postmaster:
-			spent += ticks(11, 13) * tick // own, user and system
+			spent += ticks(11, 13) // own, user and system
 		case p.Name() == postmaster:
-			spent += ticks(11, 15) * tick // and that of those that have ended
+			spent += ticks(11, 15) // and that of those that have ended
 		}
 	}
 	return spent

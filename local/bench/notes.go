@@ -36,11 +36,11 @@ func readSample() (sample, error) {
 	var s sample
 	err = filepath.WalkDir(strings.TrimSpace(string(out)), func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".md") {
-			return nil // an unreadable corner of the cache is no loss
+			return err
 		}
 		doc, err := os.ReadFile(path)
 		if err != nil || !utf8.Valid(doc) || bytes.IndexByte(doc, 0) >= 0 {
-			return nil
+			return err
 		}
 		for _, piece := range cut(string(doc)) {
 			if !seen[piece] {

@@ -20,7 +20,7 @@ func (b *bench) indexed(ctx context.Context, db *pg.DB, from, n int) error {
 	if err := b.fill(ctx, db, from, n); err != nil {
 		return err
 	}
-	_, err := until(ctx, 200*time.Millisecond, func() (bool, error) {
+	err := until(ctx, 200*time.Millisecond, func() (bool, error) {
 		var done int
 		err := db.QueryRow(ctx, `SELECT count(*) FROM note_search`).Scan(&done)
 		return done == n, err

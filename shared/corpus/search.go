@@ -382,7 +382,7 @@ func (s *searcher) similar(ctx context.Context, q text.Query) (text.Query, error
 		return q, err
 	}
 	if s.o.Seen != nil {
-		held, err := s.held(ctx, slices.Concat(append(alternatives, words)...))
+		held, err := s.held(ctx, append(slices.Concat(alternatives...), words...))
 		if err != nil {
 			return q, err
 		}

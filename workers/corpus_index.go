@@ -2,10 +2,12 @@ package workers
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -21,6 +23,16 @@ import (
 const (
 	// indexBatch is how many notes one transaction indexes at most.
 	indexBatch = 200
+	// indexBytes is how many bytes of text they may have together: a batch of long
+	// notes would otherwise outlast its jobs, or the memory.
+	indexBytes = 4 << 20
+	// newTerms is how many new words a batch may write along with its notes; more
+	// are written before, in transactions of as many.
+	newTerms = 10_000
+	// togetherFor bounds a batch of several notes, aloneFor one of one. Jobs time
+	// out between the two.
+	togetherFor = 8 * time.Second
+	aloneFor    = rescueAfter
 	// heldUp is how long the next batch waits for one that is not full.
 	heldUp = 50 * time.Millisecond
 )
@@ -34,6 +46,8 @@ type indexer struct {
 	telemetry *telemetry.Telemetry
 	in        chan *indexing
 	terms     *vocabulary
+	// togetherFor and aloneFor; shorter in tests
+	together, alone time.Duration
 }
 
 type indexing struct {
@@ -41,27 +55,38 @@ type indexing struct {
 	note uuid.UUID
 	job  task.Job
 	done chan error
+	// alone: it was begun by itself, so that what becomes of it is its own
+	alone atomic.Bool
 }
 
 func newIndexer(db *pg.DB, log *slog.Logger, t *telemetry.Telemetry) *indexer {
-	return &indexer{db: db, log: log, telemetry: t, in: make(chan *indexing, 4*indexBatch), terms: newVocabulary()}
+	return &indexer{db: db, log: log, telemetry: t, in: make(chan *indexing, 4*indexBatch), terms: newVocabulary(), together: togetherFor, alone: aloneFor}
 }
 
-// work hands a job to the next batch and waits for it.
+// work hands a job to the next batch and waits for it. A job whose time is up
+// because of others is put off, and loses no attempt.
 func (x *indexer) work(ctx context.Context, job *river.Job[task.IndexArgs]) error {
 	j := &indexing{ctx: ctx, note: job.Args.NoteID, job: record(job, nil), done: make(chan error, 1)}
 	select {
 	case x.in <- j:
 	case <-ctx.Done():
-		return ctx.Err()
+		return j.late()
 	}
 	select {
 	case err := <-j.done:
 		return err
 	case <-ctx.Done():
 		// its batch may still commit; then the next attempt finds it done
-		return ctx.Err()
+		return j.late()
 	}
+}
+
+// late is the outcome of a job whose context has ended.
+func (j *indexing) late() error {
+	if errors.Is(j.ctx.Err(), context.DeadlineExceeded) && !j.alone.Load() {
+		return river.JobSnooze(time.Second)
+	}
+	return j.ctx.Err()
 }
 
 // start runs batches until the returned function is called: one at a time, so
@@ -106,41 +131,73 @@ func (x *indexer) gather(first *indexing) []*indexing {
 	return batch
 }
 
-// run indexes a batch. When the batch fails as a whole, each job gets a try of
-// its own, so that one bad note fails alone.
+// run indexes a batch, in parts of indexBytes. When a part fails as a whole, or
+// takes too long, each of its jobs gets a try of its own, so that one bad note
+// fails alone. batch is its to change.
 func (x *indexer) run(batch []*indexing) {
 	ctx := context.Background()
-	batch = slices.DeleteFunc(batch, func(j *indexing) bool { return j.ctx.Err() != nil })
-	if len(batch) == 0 {
-		return
-	}
-	err := x.index(ctx, batch)
-	if err != nil && len(batch) > 1 && !pg.Unavailable(err) {
-		x.log.LogAttrs(ctx, slog.LevelWarn, "workers: index batch failed, going one by one", slog.Int("jobs", len(batch)), slog.Any("error", err))
-		for _, j := range batch {
-			j.done <- x.index(ctx, []*indexing{j})
+	for {
+		batch = slices.DeleteFunc(batch, func(j *indexing) bool { return j.ctx.Err() != nil })
+		if len(batch) == 0 {
+			return
 		}
-		return
-	}
-	for _, j := range batch {
-		j.done <- err
+		part, err := x.index(ctx, batch)
+		batch = slices.DeleteFunc(batch, func(j *indexing) bool { return slices.Contains(part, j) })
+		if err == nil || len(part) == 1 || pg.Unavailable(err) && !errors.Is(err, context.DeadlineExceeded) {
+			for _, j := range part {
+				j.done <- err
+			}
+			continue
+		}
+		x.log.LogAttrs(ctx, slog.LevelWarn, "workers: index batch failed, going one by one", slog.Int("jobs", len(part)), slog.Any("error", err))
+		for _, j := range part {
+			if j.ctx.Err() == nil {
+				_, err := x.index(ctx, []*indexing{j})
+				j.done <- err
+			}
+		}
 	}
 }
 
-func (x *indexer) index(ctx context.Context, batch []*indexing) (err error) {
-	ctx, span := x.telemetry.Together(ctx, "corpus.index batch", len(batch), func(i int) context.Context { return batch[i].ctx })
-	defer func() { span.End(err) }()
-	ctx, cancel := context.WithTimeout(ctx, rescueAfter)
-	defer cancel()
+// index indexes as many of the batch's notes as belong in one transaction, and
+// reports whose jobs these are.
+func (x *indexer) index(ctx context.Context, batch []*indexing) (part []*indexing, err error) {
 	notes := make([]uuid.UUID, len(batch))
-	jobs := make([]task.Job, len(batch))
 	for i, j := range batch {
-		notes[i], jobs[i] = j.note, j.job
+		notes[i] = j.note
 	}
 	slices.SortFunc(notes, func(a, b uuid.UUID) int { return slices.Compare(a[:], b[:]) })
-	sources, err := corpus.ReadForIndex(ctx, x.db, slices.Compact(notes))
+	ctx, cancel := context.WithTimeout(ctx, x.alone)
+	defer cancel()
+	sources, err := corpus.ReadForIndex(ctx, x.db, slices.Compact(notes), indexBytes)
 	if err != nil {
-		return err
+		return slices.Clone(batch), err
+	}
+	read := map[uuid.UUID]bool{}
+	for _, s := range sources {
+		read[s.NoteID] = true
+	}
+	for _, j := range batch {
+		if read[j.note] {
+			part = append(part, j)
+		}
+	}
+	if len(part) == 1 {
+		part[0].alone.Store(true)
+	} else {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, x.together)
+		defer cancel()
+	}
+	return part, x.write(ctx, part, sources)
+}
+
+func (x *indexer) write(ctx context.Context, part []*indexing, sources []corpus.Source) (err error) {
+	ctx, span := x.telemetry.Together(ctx, "corpus.index batch", len(part), func(i int) context.Context { return part[i].ctx })
+	defer func() { span.End(err) }()
+	jobs := make([]task.Job, len(part))
+	for i, j := range part {
+		jobs[i] = j.job
 	}
 	rows := make([]corpus.IndexRow, len(sources))
 	var analysis errgroup.Group
@@ -150,13 +207,21 @@ func (x *indexer) index(ctx context.Context, batch []*indexing) (err error) {
 	}
 	_ = analysis.Wait()
 	fresh := x.terms.unknown(rows)
+	for len(fresh) > newTerms {
+		some := fresh[:newTerms]
+		if err := x.db.InTx(ctx, func(tx *pg.Tx) error { return corpus.WriteIndex(ctx, tx, some, nil) }); err != nil {
+			return err
+		}
+		x.terms.learn(some)
+		fresh = fresh[newTerms:]
+	}
 	err = x.db.InTx(ctx, func(tx *pg.Tx) error {
 		open, err := task.Complete(ctx, tx, jobs)
 		if err != nil || len(open) == 0 {
 			return err
 		}
 		wanted := map[uuid.UUID]bool{}
-		for _, j := range batch {
+		for _, j := range part {
 			if open[j.job.ID] {
 				wanted[j.note] = true
 			}

@@ -110,7 +110,7 @@ func (h *house) round(ctx context.Context) (n int, err error) {
 			ids = append(ids, uuid.MustParse(e.Subject))
 		}
 		slices.SortFunc(ids, func(a, b uuid.UUID) int { return slices.Compare(a[:], b[:]) })
-		sources, err := notes.ReadForIndex(ctx, tx, slices.Compact(ids))
+		sources, err := notes.ReadForIndex(ctx, tx, slices.Compact(ids), 0)
 		if err != nil {
 			return err
 		}

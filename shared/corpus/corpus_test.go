@@ -102,7 +102,7 @@ func (w *world) get(id uuid.UUID) Note {
 // index does what the worker does.
 func (w *world) index(ids ...uuid.UUID) {
 	w.t.Helper()
-	sources, err := ReadForIndex(w.t.Context(), w.db, ids)
+	sources, err := ReadForIndex(w.t.Context(), w.db, ids, 0)
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -34,14 +34,20 @@ type Source struct {
 }
 
 // ReadForIndex reads notes as they are now, in the order of ids. An id without
-// a row is a note that was erased: its version is above every other.
-func ReadForIndex(ctx context.Context, q pg.Querier, ids []uuid.UUID) ([]Source, error) {
+// a row is a note that was erased: its version is above every other. When most
+// is not 0 it reads no more notes than have so many bytes of text together, but
+// at least one.
+func ReadForIndex(ctx context.Context, q pg.Querier, ids []uuid.UUID, most int) ([]Source, error) {
 	rows, err := q.Query(ctx, `
-		SELECT k.id, coalesce(n.owner_id, $2), coalesce(n.version, $3), n.id IS NULL OR n.deleted_at IS NOT NULL,
-			coalesce(n.genre, ''), coalesce(n.title, ''), coalesce(n.slug, ''), coalesce(n.path, ''),
-			coalesce(n.body, ''), coalesce(n.tags, '{}'), coalesce(n.aliases, '{}'), coalesce(n.visibility, '')
-		FROM unnest($1::uuid[]) WITH ORDINALITY AS k (id, at) LEFT JOIN notes n ON n.id = k.id
-		ORDER BY k.at`, ids, uuid.Nil, int64(math.MaxInt64))
+		SELECT key, coalesce(owner_id, $2), coalesce(version, $3), id IS NULL OR deleted_at IS NOT NULL,
+			coalesce(genre, ''), coalesce(title, ''), coalesce(slug, ''), coalesce(path, ''),
+			coalesce(body, ''), coalesce(tags, '{}'), coalesce(aliases, '{}'), coalesce(visibility, '')
+		FROM (
+			SELECT k.id AS key, k.at, n.*, sum(octet_length(n.body)) OVER (ORDER BY k.at) AS bytes
+			FROM unnest($1::uuid[]) WITH ORDINALITY AS k (id, at) LEFT JOIN notes n ON n.id = k.id
+		) AS n
+		WHERE at = 1 OR $4 = 0 OR coalesce(bytes, 0) <= $4
+		ORDER BY at`, ids, uuid.Nil, int64(math.MaxInt64), most)
 	if err != nil {
 		return nil, err
 	}
@@ -168,7 +174,7 @@ func queueRows(b *pgx.Batch, rows []IndexRow) {
 	b.Queue(`
 		INSERT INTO note_search AS s (note_id, owner_id, version, deleted, truncated, lang, turn, words, head, keys, links, plain)
 		SELECT note_id, owner_id, version, deleted, truncated, lang, turn, coalesce(words, ''), coalesce(head, ''),
-			CASE WHEN deleted THEN '{}' ELSE string_to_array(keys, E'\n') || (SELECT array_agg(`+spanKeySQL("turn", 0)+`) FROM unnest(`+spanScales+`) AS scale) END,
+			CASE WHEN deleted THEN '{}' ELSE string_to_array(keys, E'\n') || ARRAY['p11:' || (turn >> 11), 'p16:' || (turn >> 16), 'p21:' || (turn >> 21)] END,
 			string_to_array(links, E'\n'), plain
 		FROM (
 			SELECT *, nextval('note_search_turn') AS turn
@@ -183,7 +189,7 @@ func queueRows(b *pgx.Batch, rows []IndexRow) {
 }
 
 // spanScales are the lengths of the spans of turns that a row has a key for, in
-// bits: 1,024 turns to 4 million.
+// bits: 2,048 turns to 2 million.
 const spanScales = `'{11,16,21}'::int[]`
 
 // spanKeySQL is the key of the span of length scale that holds a turn, or of the

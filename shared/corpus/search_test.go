@@ -355,7 +355,7 @@ func TestIndexIsOnlyReplacedByNewer(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	n := w.note(Draft{Title: "note", Body: "first words"})
-	read := func() []Source { return must[[]Source](t)(ReadForIndex(t.Context(), w.db, []uuid.UUID{n.ID})) }
+	read := func() []Source { return must[[]Source](t)(ReadForIndex(t.Context(), w.db, []uuid.UUID{n.ID}, 0)) }
 	slow := read()
 	if _, _, err := w.update(n.ID, Change{Body: op.Some("second words")}); err != nil {
 		t.Fatal(err)

@@ -312,7 +312,7 @@ type indexWorker struct {
 
 // Work implements river.Worker.
 func (w *indexWorker) Work(ctx context.Context, job *river.Job[indexArgs]) error {
-	sources, err := corpus.ReadForIndex(ctx, w.db, []uuid.UUID{job.Args.NoteID})
+	sources, err := corpus.ReadForIndex(ctx, w.db, []uuid.UUID{job.Args.NoteID}, 0)
 	if err != nil {
 		return err
 	}

@@ -8,7 +8,7 @@ import (
 
 func TestSameKeySameAnswer(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, "gateway,relay,workers")
+	s := newPlainSite(t, "gateway,relay,workers")
 	note, key := object{"genre": "wiki", "title": "Once", "body": "only once"}, "Idempotency-Key: k1"
 	var all sync.WaitGroup
 	var mu sync.Mutex

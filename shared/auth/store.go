@@ -27,7 +27,8 @@ const (
 	maxTouches   = 1024
 	touchTimeout = 5 * time.Second
 	// lookTimeout is far more than an indexed read of one row takes
-	lookTimeout = time.Second
+	lookTimeout      = time.Second
+	lookAgainTimeout = 5 * time.Second
 )
 
 // Store authenticates against the database. Nothing is cached: a token that was
@@ -106,7 +107,11 @@ func (s *Store) look(ctx context.Context, sql string, hash []byte, into ...any) 
 		if err != nil {
 			return err
 		}
-		asking, cancel := context.WithTimeout(ctx, lookTimeout)
+		patience := lookTimeout
+		if again {
+			patience = lookAgainTimeout // a fresh connection that is slow is only busy
+		}
+		asking, cancel := context.WithTimeout(ctx, patience)
 		err = conn.QueryRow(asking, sql, hash).Scan(into...)
 		silent := err != nil && asking.Err() != nil && ctx.Err() == nil
 		cancel()

@@ -352,7 +352,8 @@ func (r *Relay) carryOut(ctx context.Context, tx *pg.Tx, e outbox.Event) (queue 
 				return "", err
 			case target.JobID != 0:
 				return kind.Queue, nil
-			case job.State == rivertype.JobStateRunning:
+			case job.State == rivertype.JobStateRunning, job.FinalizedAt != nil:
+				// the latter when River records the end while JobRetryTx waits for it
 				return "", fmt.Errorf("job %d has ended, but River has not recorded it yet", job.ID)
 			default:
 				return kind.Queue, task.Cover(ctx, tx, id, job.ID)

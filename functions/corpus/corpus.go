@@ -27,10 +27,9 @@ type Deps struct {
 const (
 	// maxWait is how long a write waits for its index job.
 	maxWait = 2 * time.Second
-	// lastLook is what of the wait's budget is kept for the reads that follow it;
-	// unasked is how long they may take when no wait was asked for.
-	lastLook = 100 * time.Millisecond
-	unasked  = 250 * time.Millisecond
+	// lastLook is what of the wait's budget is kept for the reads that follow it,
+	// a quarter at most, and how long they may take when no wait was asked for.
+	lastLook = 250 * time.Millisecond
 	// settleEvery is how often the notes below are looked at.
 	settleEvery = 100 * time.Millisecond
 	// maxBody lets a note of the largest size in, also when its JSON is all
@@ -105,7 +104,7 @@ func (d Deps) expect(ctx context.Context, event uuid.UUID) *task.Receipt {
 func (d Deps) answer(ctx context.Context, c auth.Caller, s saved) (Written, error) {
 	since, budget := time.Now(), op.CallFrom(ctx).Wait
 	out := Written{Note: s.Note, Wait: waiter.Wait{Ended: waiter.NotAsked}}
-	ctx, cancel := context.WithDeadline(ctx, since.Add(cmp.Or(budget, unasked)))
+	ctx, cancel := context.WithDeadline(ctx, since.Add(cmp.Or(budget, lastLook)))
 	defer cancel()
 	id := task.ID{Event: s.Event, Subscriber: task.CorpusIndex}
 	var state task.State
@@ -124,7 +123,7 @@ func (d Deps) answer(ctx context.Context, c auth.Caller, s saved) (Written, erro
 			if s.receipt == nil {
 				s.receipt = d.Receipts.Resume(id)
 			}
-			state, out.Wait = s.receipt.Await(ctx, since, budget-min(budget/8, lastLook))
+			state, out.Wait = s.receipt.Await(ctx, since, budget-min(budget/4, lastLook))
 		}
 		if state == "" {
 			if t, err := task.Get(ctx, d.DB, c.OwnerID, id); err == nil {
@@ -144,9 +143,9 @@ func (d Deps) answer(ctx context.Context, c auth.Caller, s saved) (Written, erro
 	return out, nil
 }
 
-// state says how the note's own indexing stands; nothing when that isn't known.
+// state says how the note's own indexing stands; "" is not known.
 func (w *Written) state(s task.State) {
-	w.Indexed = s == task.Completed
+	w.Indexed, w.Sentence = s == task.Completed, task.IndexedOrNot()
 	if s != "" {
 		w.Sentence = task.Say(task.CorpusIndex, s)
 	}

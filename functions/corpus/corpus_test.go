@@ -289,9 +289,9 @@ func TestLifeOfANote(t *testing.T) {
 
 func TestNobodyWorks(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, 400*time.Millisecond)
+	h := newHouse(t, 800*time.Millisecond)
 	a := h.ok("POST", "/v1/corpus", object{"genre": "wiki", "title": "waiting"}, nil)
-	if a.Indexed || a.Wait.Ended != waiter.Timeout || a.IndexJobID == "" || a.Wait.AskedMS != 400 || a.Sentence != task.Say(task.CorpusIndex, task.Pending) {
+	if a.Indexed || a.Wait.Ended != waiter.Timeout || a.IndexJobID == "" || a.Wait.AskedMS != 800 || a.Sentence != task.Say(task.CorpusIndex, task.Pending) {
 		t.Errorf("%s", a.body)
 	}
 	a = h.ok("PATCH", "/v1/corpus/"+a.Note.ID.String(), object{"body": "x"}, headers{"Prefer": "wait=0"})
@@ -353,7 +353,7 @@ func TestSubtrees(t *testing.T) {
 		if a.status != 200 || a.Indexed || a.Index == nil || a.Index.Pending != children+1-100 || a.Wait.Ended != waiter.Timeout || a.Sentence != task.IndexedInPart() {
 			t.Errorf("%s %s: %s", c.method, c.path, a.body)
 		}
-		if a.Wait.WaitedMS < 600 || a.Wait.WaitedMS > 800 {
+		if a.Wait.WaitedMS < 700 || a.Wait.WaitedMS >= 2*700 {
 			t.Errorf("waited for %d ms of 700", a.Wait.WaitedMS)
 		}
 		later := func() (w Written) {
@@ -556,9 +556,9 @@ func TestNotesTooLongForTheIndex(t *testing.T) {
 	h := newHouse(t, 0)
 	h.work()
 	r := rand.New(rand.NewPCG(5, 6))
-	letters := func(from, count, length int, space string) string {
+	letters := func(size, from, count, length int, space string) string {
 		var b strings.Builder
-		for b.Len() < notes.MaxBody-64 {
+		for b.Len() < size {
 			for range length {
 				b.WriteRune(rune(from + r.IntN(count)))
 			}
@@ -570,10 +570,8 @@ func TestNotesTooLongForTheIndex(t *testing.T) {
 		body      string
 		truncated bool
 	}{
-		"random Chinese": {letters(0x4E00, 20_000, 50, "\n") + " zorblax", true},
-		"a few thousand": {letters(0x4E00, 200, 50, "\n") + " zorblax", false},
-		// each once, and nothing else: they fit without positions
-		"random numbers": {letters('0', 10, 9, " ") + " zorblax", false},
+		"random Chinese": {letters(600_000, 0x4E00, 20_000, 50, "\n") + " zorblax", true},
+		"random numbers": {letters(300_000, '0', 10, 9, " ") + " zorblax", false},
 	} {
 		a := h.ok("POST", "/v1/corpus", object{"genre": "wiki", "title": name, "body": c.body}, nil)
 		for range 20 { // a big note takes longer than a write waits
@@ -609,7 +607,19 @@ func TestVisitors(t *testing.T) {
 	shown := create(object{"genre": "wiki", "title": "Shown", "parent_id": secret.ID, "visibility": "public", "body": "[[Layoffs]] [[Key]]", "source": "my diary", "aliases": []string{"Seen"}})
 	create(object{"genre": "wiki", "title": "Key", "visibility": "coded", "body": "[[Shown]]"})
 	create(object{"genre": "output", "title": "Shown", "visibility": "public", "source": "a book", "show_as_source": true})
-	create(object{"genre": "raw", "title": "Scrap", "visibility": "public", "body": "[[Shown]]"})
+	scrap := create(object{"genre": "raw", "title": "Scrap", "body": "[[Shown]]"})
+	for _, v := range []string{"public", "coded"} {
+		if a := h.http("POST", "/v1/corpus", object{"genre": "raw", "body": "x", "visibility": v}, nil); a.status != 400 || a.Code != "not_allowed" || a.Errors[0].Name != "visibility" {
+			t.Errorf("%s", a.body)
+		}
+		if a := h.http("PATCH", "/v1/corpus/"+scrap.ID.String(), object{"visibility": v}, nil); a.status != 400 || a.Code != "not_allowed" || a.Errors[0].Name != "visibility" {
+			t.Errorf("%s", a.body)
+		}
+	}
+	// also if one got it otherwise
+	if _, err := h.db.Exec(t.Context(), `UPDATE notes SET visibility = 'public' WHERE id = $1`, scrap.ID); err != nil {
+		t.Fatal(err)
+	}
 
 	me, them := h.owner.OwnerID.String(), other.OwnerID.String()
 	for who, want := range map[string]struct {

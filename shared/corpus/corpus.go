@@ -29,8 +29,8 @@ const (
 	Output Genre = "output"
 )
 
-// Visibility says who may read a note besides its owner. Whatever it says, raw
-// notes are read by the owner alone.
+// Visibility says who may read a note besides its owner. Raw notes are always
+// private.
 type Visibility string
 
 // The visibilities.

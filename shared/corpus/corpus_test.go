@@ -860,7 +860,7 @@ func TestList(t *testing.T) {
 		}
 		all = append(all, must[Note](t)(w.create(d)))
 	}
-	raw := must[Note](t)(w.create(Draft{Genre: Raw, Body: "x", Visibility: Public}))
+	raw := must[Note](t)(w.create(Draft{Genre: Raw, Body: "x"}))
 	titles := func(f Filter, limit int) (titles []string) {
 		t.Helper()
 		var at Position

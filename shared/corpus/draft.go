@@ -52,6 +52,9 @@ func (d *Draft) check() error {
 	}
 	c.oneOf("genre", string(d.Genre), string(Raw), string(Wiki), string(Output))
 	c.oneOf("visibility", string(d.Visibility), string(Private), string(Coded), string(Public))
+	if d.Genre == Raw && (d.Visibility == Coded || d.Visibility == Public) {
+		c.refuse("visibility", "not_allowed", "A raw note is always private. Promote it, and publish what comes of it.")
+	}
 	d.Title = c.line("title", d.Title, MaxTitle)
 	switch key := text.TitleKey(d.Title); {
 	case d.Genre != Raw && !strings.ContainsFunc(key, func(r rune) bool { return unicode.IsGraphic(r) && !unicode.IsSpace(r) }):

@@ -37,7 +37,7 @@ func TestSearchFindsShortAndForeignWords(t *testing.T) { // C2
 	}
 	for title, body := range bodies {
 		for _, genre := range []Genre{Raw, Wiki} {
-			w.note(Draft{Genre: genre, Title: title, Body: body, Visibility: Public})
+			w.note(Draft{Genre: genre, Title: title, Body: body, Visibility: map[Genre]Visibility{Wiki: Public}[genre]})
 		}
 	}
 	for query, want := range map[string]string{
@@ -103,7 +103,10 @@ func TestSearchOptions(t *testing.T) {
 	for i := range 9 {
 		d := Draft{Genre: []Genre{Raw, Wiki, Output}[i%3], Title: fmt.Sprint("kettle ", i), Body: "the kettle says \"boil  water,\nnow\" (number " + fmt.Sprint(i) + ")", Tags: []string{"Kitchen/Hot"}}
 		if i%2 == 0 {
-			d.Tags, d.Visibility = []string{"cold"}, Public
+			d.Tags = []string{"cold"}
+		}
+		if i%2 == 0 && d.Genre != Raw {
+			d.Visibility = Public
 		}
 		w.note(d)
 	}
@@ -479,7 +482,7 @@ func TestLinks(t *testing.T) {
 	other := w.note(Draft{Title: "Elsewhere"})
 	w.note(Draft{Title: "Twin", ParentID: &other.ID})
 	out := w.note(Draft{Genre: Output, Title: "Note One", Visibility: Public})
-	raw := w.note(Draft{Genre: Raw, Title: "Scribble", Body: "x", Visibility: Public})
+	raw := w.note(Draft{Genre: Raw, Title: "Scribble", Body: "x"})
 	cpp := w.note(Draft{Title: "C++", Visibility: Public})
 	body := strings.Join([]string{
 		"[[Note One]]", "[[note one#Part|shown]]", "[[the first]]", "[[Deep Work/Note One]]", "[[deep-work/twin]]", "[[Elsewhere/Note One.md]]",

@@ -21,6 +21,11 @@ func (t Task) say() string {
 	return Say(t.Kind, t.State)
 }
 
+// IndexedOrNot is said of a change whose task could not be read.
+func IndexedOrNot() string {
+	return "Saved. Whether search knows this change yet can't be told right now."
+}
+
 // IndexedInPart is said of a note whose indexing is completed while that of notes
 // below it, which may have changed with it, is not.
 func IndexedInPart() string {

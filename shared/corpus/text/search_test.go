@@ -1,6 +1,7 @@
 package text
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -234,7 +235,13 @@ func TestIndexLimit(t *testing.T) {
 	if total > MaxIndexBytes || total < MaxIndexBytes-100 || !ix.Truncated {
 		t.Errorf("the index takes %d bytes of %d, truncated: %v", total, MaxIndexBytes, ix.Truncated)
 	}
-	// whole without positions
+	var numbers strings.Builder // each once: they fit without positions
+	for i := 0; numbers.Len() < 1<<20-10; i++ {
+		fmt.Fprintf(&numbers, "%09d ", i*7919)
+	}
+	if ix := Analyze(Fields{Plain: numbers.String()}); ix.Truncated {
+		t.Error("different numbers are truncated")
+	}
 	if ix := Analyze(Fields{Plain: b.String()[:1<<19]}); ix.Truncated {
 		t.Error("half of it is truncated")
 	}

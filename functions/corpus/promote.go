@@ -21,6 +21,7 @@ func Promote(d Deps) *op.Operation {
 		ParentID   op.Opt[uuid.UUID]        `json:"parent_id,omitzero" jsonschema:"Id of the note of the new genre to stand under; left out: the root."`
 		Visibility op.Opt[notes.Visibility] `json:"visibility,omitzero" enum:"private,coded,public" jsonschema:"private if left out, whatever the source's is."`
 		Again      bool                     `json:"again,omitempty" jsonschema:"Make another note although this one was promoted already."`
+		Precondition
 	}
 	type out struct {
 		Written
@@ -36,6 +37,9 @@ func Promote(d Deps) *op.Operation {
 		p := notes.Promotion{Genre: in.Genre.Value, Title: in.Title.Value, Visibility: in.Visibility.Value, Again: in.Again}
 		if in.ParentID.Set && !in.ParentID.Null {
 			p.ParentID = &in.ParentID.Value
+		}
+		if p.Version, err = in.version(); err != nil {
+			return s, err
 		}
 		event := outbox.NewID()
 		receipt := d.expect(ctx, event)

@@ -16,6 +16,7 @@ import (
 func Restore(d Deps) *op.Operation {
 	type in struct {
 		ID uuid.UUID `json:"id" path:"id" jsonschema:"the deleted note's id, as corpus.trash lists it"`
+		Precondition
 	}
 	type out struct {
 		Written
@@ -28,12 +29,17 @@ func Restore(d Deps) *op.Operation {
 			`Example: {"id": "…"}. indexed: false means that search may not find it yet: follow index_job_id with tasks.get.`,
 		Tool: &op.Tool{}, MaxWait: maxWait, Say: func(o any) string { return o.(out).Sentence },
 	}, d.DB, func(ctx context.Context, tx *pg.Tx, c auth.Caller, in in) (s saved, err error) {
+		version, err := in.version()
+		if err != nil {
+			return s, err
+		}
 		s.Event = outbox.NewID()
 		s.receipt = d.expect(ctx, s.Event)
-		s.Note, s.Count, err = notes.Restore(ctx, tx, c.OwnerID, in.ID, s.Event)
+		s.Note, s.Count, err = notes.Restore(ctx, tx, c.OwnerID, in.ID, s.Event, version)
 		return s, err
 	}, func(ctx context.Context, c auth.Caller, s saved) (out, error) {
 		w, err := d.answer(ctx, c, s)
+		w.Sentence = count(s.Count, "back") + " " + w.Sentence
 		return out{w, s.Count}, err
 	})
 }

@@ -21,8 +21,7 @@ func Update(d Deps) *op.Operation {
 		ID    uuid.UUID           `json:"id" path:"id" jsonschema:"the note's id"`
 		Genre op.Opt[notes.Genre] `json:"genre,omitzero" enum:"raw,wiki,output" jsonschema:"May only repeat the note's genre; corpus.promote is what changes it."`
 		Fields
-		Version op.Opt[int64]  `json:"version,omitzero" minimum:"1" jsonschema:"The version that you read. If the note has another one by now, nothing is changed and the answer is version_conflict."`
-		IfMatch op.Opt[string] `json:"if_match,omitzero" header:"If-Match" maxLength:"64" jsonschema:"The same as version, as an HTTP header says it."`
+		Precondition
 	}
 	return op.NewWrite(op.Spec{
 		Name: "corpus.update", Method: "PATCH", Path: "/v1/corpus/{id}", Scope: "corpus:write",
@@ -35,9 +34,7 @@ func Update(d Deps) *op.Operation {
 			Genre: in.Genre, Title: in.Title, Body: in.Body, ParentID: in.ParentID, Tags: in.Tags, Aliases: in.Aliases,
 			Visibility: in.Visibility, ShowAsSource: in.ShowAsSource, Source: in.Source,
 		}
-		if in.Version.Set && !in.Version.Null {
-			ch.Version = &in.Version.Value
-		} else if ch.Version, err = ifMatch(in.IfMatch.Value); err != nil {
+		if ch.Version, err = in.version(); err != nil {
 			return s, err
 		}
 		event := outbox.NewID()
@@ -49,6 +46,20 @@ func Update(d Deps) *op.Operation {
 		s.Event, s.receipt = event, receipt
 		return s, nil
 	}, d.answer)
+}
+
+// Precondition says which version of a note a write is meant for.
+type Precondition struct {
+	Version op.Opt[int64]  `json:"version,omitzero" minimum:"1" jsonschema:"The version of the note that you read. If it has another one by now, nothing is changed and the answer is version_conflict."`
+	IfMatch op.Opt[string] `json:"if_match,omitzero" header:"If-Match" maxLength:"64" jsonschema:"The same as version, as an HTTP header says it."`
+}
+
+// version is the one that is asked for; nil is any.
+func (p Precondition) version() (*int64, error) {
+	if p.Version.Set && !p.Version.Null {
+		return &p.Version.Value, nil
+	}
+	return ifMatch(p.IfMatch.Value)
 }
 
 // ifMatch reads a version out of an entity tag (RFC 9110, section 13.1.1); "*"

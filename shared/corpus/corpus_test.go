@@ -60,7 +60,7 @@ func (w *world) promote(id uuid.UUID, p Promotion) (n Note, made bool, err error
 
 func (w *world) delete(id uuid.UUID) (count int64, err error) {
 	err = w.tx(func(tx *pg.Tx) (err error) {
-		_, count, err = Delete(w.t.Context(), tx, w.owner, id, outbox.NewID())
+		_, count, err = Delete(w.t.Context(), tx, w.owner, id, outbox.NewID(), nil)
 		return err
 	})
 	return count, err
@@ -68,7 +68,7 @@ func (w *world) delete(id uuid.UUID) (count int64, err error) {
 
 func (w *world) restore(id uuid.UUID) (n Note, count int64, err error) {
 	err = w.tx(func(tx *pg.Tx) (err error) {
-		n, count, err = Restore(w.t.Context(), tx, w.owner, id, outbox.NewID())
+		n, count, err = Restore(w.t.Context(), tx, w.owner, id, outbox.NewID(), nil)
 		return err
 	})
 	return n, count, err

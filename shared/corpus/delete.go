@@ -15,15 +15,16 @@ import (
 
 // Delete puts a living note and all living notes below it into the trash, in
 // one round trip. It answers the note as it was last and how many notes went.
-// The event is the note's own. Fault: not_found.
-func Delete(ctx context.Context, tx *pg.Tx, owner, id, event uuid.UUID) (n Note, count int64, err error) {
-	found := false
+// The event is the note's own. version is the one that the caller has read; nil
+// doesn't care. Faults: not_found, version_conflict (409).
+func Delete(ctx context.Context, tx *pg.Tx, owner, id, event uuid.UUID, version *int64) (n Note, count int64, err error) {
+	found, now := false, int64(0)
 	var b pgx.Batch
 	lockTree(&b, owner)
 	outbox.NameIn(ctx, tx, &b, event)
 	b.Queue(`
 		UPDATE notes n SET deleted_at = now(), deleted_with = n.id
-		WHERE n.id = $1 AND n.owner_id = $2 AND n.deleted_at IS NULL RETURNING `+withoutBody, id, owner).
+		WHERE n.id = $1 AND n.owner_id = $2 AND n.deleted_at IS NULL AND ($3::bigint IS NULL OR n.version = $3) RETURNING `+withoutBody, id, owner, version).
 		Query(func(rows pgx.Rows) error {
 			if found = rows.Next(); found {
 				return n.scan(rows)
@@ -36,23 +37,38 @@ func Delete(ctx context.Context, tx *pg.Tx, owner, id, event uuid.UUID) (n Note,
 		WHERE r.id = $1 AND r.owner_id = $2 AND r.deleted_with = $1 AND r.deleted_at = now()
 			AND n.owner_id = $2 AND n.genre = r.genre AND n.genre <> 'raw' AND n.deleted_at IS NULL AND n.path >= r.path || '/' AND n.path < r.path || '0'`, id, owner).
 		Exec(func(tag pgconn.CommandTag) error { count = tag.RowsAffected(); return nil })
+	if version != nil {
+		b.Queue(`SELECT version FROM notes WHERE id = $1 AND owner_id = $2 AND deleted_at IS NULL`, id, owner).
+			Query(func(rows pgx.Rows) error {
+				if rows.Next() {
+					return rows.Scan(&now)
+				}
+				return rows.Err()
+			})
+	}
 	if err := tx.Last(ctx, &b); err != nil {
 		return n, 0, err
 	}
-	if !found {
-		return n, 0, fault.NotFound("note")
+	switch {
+	case found:
+		return n, count + 1, nil
+	case now > 0:
+		return n, 0, expected(version, now)
 	}
-	return n, count + 1, nil
+	return n, 0, fault.NotFound("note")
 }
 
 // Restore brings back a deleted note, and with it exactly what its deletion
 // took. When the note that it stood under is gone, it comes back at the root.
 // It answers how many notes came back. The event is the note's own.
 //
-// Faults: not_found; not_deleted (409); deleted_with_parent (409) when the note
-// went with another one; sibling_name_taken (409) when its name or address was
-// given to another note; too_deep and path_too_long (400).
-func Restore(ctx context.Context, tx *pg.Tx, owner, id, event uuid.UUID) (n Note, count int64, err error) {
+// version is the one that the caller has read; nil doesn't care.
+//
+// Faults: not_found; version_conflict (409); not_deleted (409);
+// deleted_with_parent (409) when the note went with another one;
+// sibling_name_taken (409) when its name or address was given to another note;
+// too_deep and path_too_long (400).
+func Restore(ctx context.Context, tx *pg.Tx, owner, id, event uuid.UUID, version *int64) (n Note, count int64, err error) {
 	var parent bool
 	var b pgx.Batch
 	lockTree(&b, owner)
@@ -62,6 +78,9 @@ func Restore(ctx context.Context, tx *pg.Tx, owner, id, event uuid.UUID) (n Note
 			WHERE n.id = $1 AND p.owner_id = $2 AND p.genre = n.genre AND p.deleted_at IS NULL)`, id, owner).
 		QueryRow(func(row pgx.Row) error { return row.Scan(&parent) })
 	if err := send(ctx, tx, &b); err != nil {
+		return n, 0, err
+	}
+	if err := expected(version, n.Version); err != nil {
 		return n, 0, err
 	}
 	switch {

@@ -26,6 +26,9 @@ type Promotion struct {
 	Visibility Visibility
 	// Again makes another note although there is one already.
 	Again bool
+	// Version is the one of the source that the caller has read; nil doesn't care.
+	// A note that was promoted before answers all the same.
+	Version *int64
 }
 
 // Promote makes a note of a higher genre with the body, tags and source of
@@ -33,7 +36,7 @@ type Promotion struct {
 // answers that first promotion, made false, unless it was deleted since. Both
 // hold for promotions that run at the same time: there is one new note.
 //
-// Faults besides those of Create: not_found, nothing_above (409) for an output
+// Faults besides those of Create: not_found, version_conflict (409), nothing_above (409) for an output
 // note, already_promoted (409) when the first promotion has another genre than
 // the one asked for.
 func Promote(ctx context.Context, tx *pg.Tx, owner, id, event uuid.UUID, p Promotion) (n Note, made bool, err error) {
@@ -71,6 +74,9 @@ func Promote(ctx context.Context, tx *pg.Tx, owner, id, event uuid.UUID, p Promo
 		p.Genre = above[0]
 	case !slices.Contains(above, p.Genre):
 		return n, false, invalid("genre", "not_allowed", "A "+string(source.Genre)+" note can be promoted to "+strings.Join(strs(above), " or ")+".")
+	}
+	if err := expected(p.Version, source.Version); err != nil {
+		return n, false, err
 	}
 	if strings.TrimSpace(p.Title) == "" {
 		p.Title = titleOf(source)

@@ -48,9 +48,8 @@ func Update(ctx context.Context, tx *pg.Tx, owner, id, event uuid.UUID, ch Chang
 	if err := send(ctx, tx, &b); err != nil {
 		return n, 0, err
 	}
-	if ch.Version != nil && *ch.Version != n.Version {
-		return n, 0, fault.New(fault.Conflict, "version_conflict",
-			fmt.Sprintf("The note is at version %d, and the change was made for version %d. Read it again.", n.Version, *ch.Version))
+	if err := expected(ch.Version, n.Version); err != nil {
+		return n, 0, err
 	}
 	old := n
 	if err := n.apply(ch); err != nil {
@@ -88,6 +87,16 @@ func Update(ctx context.Context, tx *pg.Tx, owner, id, event uuid.UUID, ch Chang
 	}
 	err = placed(tx.Last(ctx, &b), n.Title)
 	return n, changed + 1, err
+}
+
+// expected is the fault of a note that isn't at the version that a caller read;
+// nil is any.
+func expected(version *int64, now int64) error {
+	if version == nil || *version == now {
+		return nil
+	}
+	return fault.New(fault.Conflict, "version_conflict",
+		fmt.Sprintf("The note is at version %d, and the change was made for version %d. Read it again.", now, *version))
 }
 
 // queueLocked queues the read of a note that stays locked until the end of the

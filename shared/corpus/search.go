@@ -162,7 +162,7 @@ type result struct {
 // settings suit the queries below. Each is a few index scans whose cost the
 // planner can't know: it would sometimes read the whole table, or compile. A
 // parallel plan would not go through the spans of newest in their order.
-const settings = `SELECT set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true),
+const settings = `SELECT set_config('enable_seqscan', 'off', true), set_config('plan_cache_mode', 'force_custom_plan', true), set_config('jit', 'off', true),
 	set_config('max_parallel_workers_per_gather', '0', true), set_config('pg_trgm.similarity_threshold', '0.2', true)`
 
 // inSettings runs a query under the settings, in one round trip.

@@ -99,9 +99,11 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 	// holds locks
 	params["idle_in_transaction_session_timeout"] = "5s"
 	params["TimeZone"] = "UTC"
-	// Each statement of ours has its index. A table that has grown since it was
-	// last analysed looks small to the planner, which would rather read all of it.
+	// Each statement of ours has its index, whatever its arguments. A table that
+	// has grown since it was last analysed looks small to the planner, which would
+	// rather read all of it; and a list of ids would be planned anew each time.
 	params["enable_seqscan"] = "off"
+	params["plan_cache_mode"] = "force_generic_plan"
 	// compiling a plan costs more than any of our statements take
 	params["jit"] = "off"
 	if db.pool, err = pgxpool.NewWithConfig(ctx, cfg); err != nil {

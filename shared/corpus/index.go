@@ -44,7 +44,7 @@ func ReadForIndex(ctx context.Context, q pg.Querier, ids []uuid.UUID, most int) 
 			coalesce(body, ''), coalesce(tags, '{}'), coalesce(aliases, '{}'), coalesce(visibility, '')
 		FROM (
 			SELECT k.id AS key, k.at, n.*, sum(octet_length(n.body)) OVER (ORDER BY k.at) AS bytes
-			FROM unnest($1::uuid[]) WITH ORDINALITY AS k (id, at) LEFT JOIN notes n ON n.id = k.id
+			FROM unnest($1::uuid[]) WITH ORDINALITY AS k (id, at) LEFT JOIN notes n ON n.id = ANY ($1) AND n.id = k.id
 		) AS n
 		WHERE at = 1 OR $4 = 0 OR coalesce(bytes, 0) <= $4
 		ORDER BY at`, ids, uuid.Nil, int64(math.MaxInt64), most)

@@ -32,7 +32,7 @@ func FinalSource(db *pg.DB) waiter.Source {
 			SELECT t.event_id, t.subscriber, t.state, t.finished_at
 			FROM unnest($1::uuid[], $2::text[]) AS k (event_id, subscriber)
 			JOIN tasks t USING (event_id, subscriber)
-			WHERE t.state NOT IN ('pending', 'running')`, events, subscribers)
+			WHERE t.event_id = ANY ($1) AND t.state NOT IN ('pending', 'running')`, events, subscribers)
 		if err != nil {
 			return nil, err
 		}

@@ -43,7 +43,7 @@ func Complete(ctx context.Context, tx *pg.Tx, jobs []Job) (open map[int64]bool, 
 		SET state = 'completed', finished_at = clock_timestamp(), started_at = j.started_at,
 		    attempts = j.attempt, errors = coalesce(j.errors::jsonb, t.errors)
 		FROM unnest($1::bigint[], $2::smallint[], $3::timestamptz[], $4::text[], $5::text[]) AS j (id, attempt, started_at, errors, subject)
-		WHERE t.job_id = j.id AND t.subject = j.subject AND t.state IN ('pending', 'running')
+		WHERE t.job_id = ANY ($1) AND t.job_id = j.id AND t.subject = j.subject AND t.state IN ('pending', 'running')
 		RETURNING t.job_id, t.event_id, t.subscriber`, ids, attempts, started, failures, subjects)
 	if err != nil {
 		return nil, err

@@ -142,8 +142,16 @@ func AwaitFanout(ctx context.Context, w *waiter.Waiter, id uuid.UUID, deadline t
 // Claim takes up to n due events, from the given id on, off the queue; nobody
 // else gets them unless tx rolls back. Events of transactions that are not
 // committed yet, and those that another relay holds, are passed over.
-func Claim(ctx context.Context, tx *pg.Tx, from uuid.UUID, n int) ([]Event, error) {
-	rows, err := tx.Query(ctx, `
+func Claim(ctx context.Context, tx *pg.Tx, from uuid.UUID, n int) (events []Event, err error) {
+	raw, err := tx.Begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var b pgx.Batch
+	// A plain index scan marks the dead entries that it meets, and the next one
+	// passes over them; a bitmap scan reads all of them again.
+	b.Queue(`SELECT set_config('enable_bitmapscan', 'off', true)`)
+	b.Queue(`
 		WITH due AS (
 			SELECT event_id FROM event_queue
 			WHERE event_id >= $1 AND poisoned_at IS NULL AND due_at <= clock_timestamp()
@@ -155,14 +163,15 @@ func Claim(ctx context.Context, tx *pg.Tx, from uuid.UUID, n int) ([]Event, erro
 		)
 		SELECT e.id, e.type, e.owner_id, e.subject, e.data, coalesce(e.trace, ''), e.occurred_at, c.attempts
 		FROM claimed c JOIN events e ON e.id = c.event_id
-		ORDER BY e.id`, from, n)
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (e Event, err error) {
-		err = row.Scan(&e.ID, &e.Type, &e.OwnerID, &e.Subject, &e.Data, &e.Trace, &e.OccurredAt, &e.Attempts)
-		return e, err
+		ORDER BY e.id`, from, n,
+	).Query(func(rows pgx.Rows) error {
+		events, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (e Event, err error) {
+			err = row.Scan(&e.ID, &e.Type, &e.OwnerID, &e.Subject, &e.Data, &e.Trace, &e.OccurredAt, &e.Attempts)
+			return e, err
+		})
+		return err
 	})
+	return events, raw.SendBatch(ctx, &b).Close()
 }
 
 // Get reads one event; fault "not_found" when it is gone.

@@ -5,6 +5,7 @@ package corpus
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -59,6 +60,20 @@ type Written struct {
 	IndexJobID string      `json:"index_job_id" jsonschema:"receipt of the indexing, for tasks.get"`
 	Wait       waiter.Wait `json:"wait"`
 	Sentence   string      `json:"sentence" jsonschema:"what can truthfully be said about the indexing now"`
+}
+
+func (w Written) note() notes.Note { return w.Note }
+
+// etag is the header by which If-Match knows a note's version; one in the trash
+// has none.
+func etag() op.Header {
+	return op.Header{Name: "ETag", Description: `The note's version in quotation marks, as If-Match takes it, e.g. "3".`, Value: func(out any) string {
+		n := out.(interface{ note() notes.Note }).note()
+		if n.DeletedAt != nil {
+			return ""
+		}
+		return fmt.Sprintf(`"%d"`, n.Version)
+	}}
 }
 
 // Index is how far the indexing of many notes is.

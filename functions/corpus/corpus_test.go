@@ -138,6 +138,7 @@ func (h *house) round(ctx context.Context) (n int, err error) {
 type answer struct {
 	status     int
 	body       []byte
+	header     http.Header
 	Note       notes.Note
 	Indexed    bool
 	IndexJobID string `json:"index_job_id"`
@@ -183,7 +184,7 @@ func (h *house) http(method, path string, body any, hs headers) (a answer) {
 	}
 	w := httptest.NewRecorder()
 	h.handler.ServeHTTP(w, r)
-	a.status, a.body = w.Code, w.Body.Bytes()
+	a.status, a.body, a.header = w.Code, w.Body.Bytes(), w.Header()
 	if err := json.Unmarshal(a.body, &a); err != nil {
 		h.t.Fatalf("%s %s: %v: %s", method, path, err, a.body)
 	}
@@ -234,6 +235,9 @@ func TestLifeOfANote(t *testing.T) {
 	if made.status != 201 || !made.Indexed || made.Wait.Ended != waiter.Observed || !strings.HasSuffix(made.IndexJobID, ":corpus.index") || made.Sentence != task.Say(task.CorpusIndex, task.Completed) {
 		t.Fatalf("%s", made.body)
 	}
+	if e, l := made.header.Get("ETag"), made.header.Get("Location"); e != `"1"` || l != "/v1/corpus/"+made.Note.ID.String() || h.ok("GET", l, nil, nil).header.Get("ETag") != e {
+		t.Errorf("ETag %s, Location %s", e, l)
+	}
 	if got := h.found("otters"); len(got) != 1 {
 		t.Errorf("%q", got)
 	}
@@ -246,8 +250,8 @@ func TestLifeOfANote(t *testing.T) {
 		t.Errorf("%s", again.body)
 	}
 	path := "/v1/corpus/" + promoted.Note.ID.String()
-	changed := h.ok("PATCH", path, object{"body": "about beavers, see [[A thought about otters]]", "title": "Beavers"}, headers{"If-Match": `"1"`})
-	if !changed.Indexed || changed.Note.Version != 2 || changed.Note.Path != "beavers" {
+	changed := h.ok("PATCH", path, object{"body": "about beavers, see [[A thought about otters]]", "title": "Beavers"}, headers{"If-Match": promoted.header.Get("ETag")})
+	if !changed.Indexed || changed.header.Get("ETag") != `"2"` || changed.Note.Version != 2 || changed.Note.Path != "beavers" {
 		t.Errorf("%s", changed.body)
 	}
 	if got := h.found("otters hold hands"); len(got) != 1 || got[0] != "" {
@@ -278,7 +282,7 @@ func TestLifeOfANote(t *testing.T) {
 		}
 	}
 	gone := h.ok("DELETE", path, nil, headers{"If-Match": `"2"`})
-	if !gone.Indexed || gone.Deleted != 1 || gone.Sentence != "The note is in the trash. "+task.Say(task.CorpusIndex, task.Completed) {
+	if !gone.Indexed || gone.header.Get("ETag") != "" || gone.Deleted != 1 || gone.Sentence != "The note is in the trash. "+task.Say(task.CorpusIndex, task.Completed) {
 		t.Errorf("%s", gone.body)
 	}
 	if got := h.found("beavers"); len(got) != 0 {

@@ -23,6 +23,7 @@ func Create(d Deps) *op.Operation {
 		Description: `Saves a new note and waits up to 2 s until search finds it. Example: {"genre": "wiki", "title": "Solar panels", "body": "They need [[Sunlight]].", "tags": ["energy"]}. ` +
 			`A raw note needs a body or a title, the others a title. indexed: false means that the note is saved but search may not find it yet: don't create it again, follow index_job_id with tasks.get.`,
 		Tool: &op.Tool{}, MaxBody: maxBody, MaxWait: maxWait, Say: say,
+		Headers: []op.Header{etag(), {Name: "Location", Description: "Where the note is read.", Value: func(out any) string { return "/v1/corpus/" + out.(Written).Note.ID.String() }}},
 	}, d.DB, func(ctx context.Context, tx *pg.Tx, c auth.Caller, in in) (s saved, err error) {
 		s.Event = outbox.NewID()
 		s.receipt = d.expect(ctx, s.Event)

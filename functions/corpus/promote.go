@@ -33,6 +33,7 @@ func Promote(d Deps) *op.Operation {
 		Description: `Makes a wiki note of a raw one, or an output note of a wiki one: a new note with the same body and tags, while the source stays and is marked as promoted. ` +
 			`Promoting again answers the first promotion. Example: {"id": "…", "title": "Solar panels"}. Waits up to 2 s until search finds the new note; indexed: false means that it is saved but search may not find it yet: follow index_job_id with tasks.get.`,
 		Tool: &op.Tool{Idempotent: true}, MaxWait: maxWait, Say: func(o any) string { return o.(out).Sentence },
+		Headers: []op.Header{etag()},
 	}, d.DB, func(ctx context.Context, tx *pg.Tx, c auth.Caller, in in) (s saved, err error) {
 		p := notes.Promotion{Genre: in.Genre.Value, Title: in.Title.Value, Visibility: in.Visibility.Value, Again: in.Again}
 		if in.ParentID.Set && !in.ParentID.Null {

@@ -28,6 +28,7 @@ func Restore(d Deps) *op.Operation {
 		Description: `Takes a note and everything that its deletion took with it out of the trash again. It comes back at the root when the note that it stood under is gone. ` +
 			`Example: {"id": "…"}. indexed: false means that search may not find it yet: follow index_job_id with tasks.get.`,
 		Tool: &op.Tool{}, MaxWait: maxWait, Say: func(o any) string { return o.(out).Sentence },
+		Headers: []op.Header{etag()},
 	}, d.DB, func(ctx context.Context, tx *pg.Tx, c auth.Caller, in in) (s saved, err error) {
 		version, err := in.version()
 		if err != nil {

@@ -29,6 +29,7 @@ func Update(d Deps) *op.Operation {
 		Description: `Changes the given fields of a note, keeps all others, and waits up to 2 s until search knows the change. Example: {"id": "…", "body": "new text", "version": 3}. ` +
 			`A new title or parent_id changes the address of the note and of all notes below it. indexed: false means that the change is saved but search may not know it yet: follow index_job_id with tasks.get.`,
 		Tool: &op.Tool{Idempotent: true}, MaxBody: maxBody, MaxWait: maxWait, Say: say,
+		Headers: []op.Header{etag()},
 	}, d.DB, func(ctx context.Context, tx *pg.Tx, c auth.Caller, in in) (s saved, err error) {
 		ch := notes.Change{
 			Genre: in.Genre, Title: in.Title, Body: in.Body, ParentID: in.ParentID, Tags: in.Tags, Aliases: in.Aliases,

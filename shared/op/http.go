@@ -221,6 +221,13 @@ func (s *Server) serve(o *Operation, w http.ResponseWriter, r *http.Request, id 
 		w.Header().Set("Preference-Applied", fmt.Sprintf("wait=%d", call.Wait/time.Second))
 	}
 	res, err = o.invoke(r.Context(), caller, in, call)
+	if err == nil {
+		for _, h := range o.spec.Headers {
+			if v := h.Value(res.Value); v != "" {
+				w.Header().Set(h.Name, v)
+			}
+		}
+	}
 	return res, caller, err
 }
 

@@ -449,6 +449,24 @@ func TestFlushComesBeforeTheAnswerIsHandedOver(t *testing.T) {
 	}
 }
 
+func TestHeadersOfAnAnswer(t *testing.T) {
+	t.Parallel()
+	tag := Header{Name: "ETag", Description: "Its version.", Value: func(out any) string { return out.(echoOut).In.Q }}
+	c := NewCatalog(New(Spec{Name: "echo.tagged", Method: "GET", Path: "/v1/tagged/{id}/{rest}", Access: Public, Summary: "Echo.", Headers: []Header{tag}}, echo))
+	h := c.Handler(&Server{})
+	for query, want := range map[string]string{"q=%223%22": `"3"`, "": "", "q=x&title=conflict": "", "q=12345678901": ""} {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", "/v1/tagged/"+uuid.NewString()+"/x?"+query, nil))
+		if got := w.Header().Get("ETag"); got != want || (w.Code == 200) != (query == "" || want != "") {
+			t.Errorf("%s: %d, ETag %q, want %q", query, w.Code, got, want)
+		}
+	}
+	doc, err := c.OpenAPI(Info{Title: "Test", Version: "1"})
+	if err != nil || !bytes.Contains(doc, []byte(`"ETag": {`)) || !bytes.Contains(doc, []byte("Its version.")) {
+		t.Errorf("%v %s", err, doc)
+	}
+}
+
 func TestPreferWait(t *testing.T) {
 	for _, c := range []struct {
 		headers []string

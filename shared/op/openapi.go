@@ -72,6 +72,13 @@ func (o *Operation) openAPI() object {
 	if s.Status != http.StatusNoContent {
 		success["content"] = object{"application/json": object{"schema": o.result}}
 	}
+	if len(s.Headers) > 0 {
+		headers := object{}
+		for _, h := range s.Headers {
+			headers[h.Name] = object{"description": h.Description, "schema": object{"type": "string"}}
+		}
+		success["headers"] = headers
+	}
 	out := object{
 		"operationId": s.Name,
 		"tags":        []string{family},

@@ -84,8 +84,17 @@ type Spec struct {
 	Timeout time.Duration
 	// Memory of the function in MB; 0 is 256.
 	Memory int
+	// Headers of a success over HTTP.
+	Headers []Header
 	// Say puts an answer into one sentence for a reader of text; nil says nothing.
 	Say func(out any) string
+}
+
+// Header is an HTTP header of an answer.
+type Header struct {
+	Name, Description string
+	// Value is made of the handler's Out; "" leaves the header out.
+	Value func(out any) string
 }
 
 // Operation is a Spec with its handler. It is made by New or NewWrite and safe

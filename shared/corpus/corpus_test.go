@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -331,13 +332,27 @@ func TestAddresses(t *testing.T) { // C5
 	}
 }
 
+// wantNamed: the note in the way is named as it is written, with its id.
+func wantNamed(t testing.TB, err error, n Note) {
+	t.Helper()
+	f := fault.From(err)
+	if f == nil || len(f.Fields) != 1 || !strings.Contains(f.Fields[0].Detail, n.ID.String()) || !strings.Contains(f.Fields[0].Detail, strconv.Quote(n.Title)) || !strings.Contains(f.Detail, "regardless of case") {
+		t.Errorf("%v", err)
+	}
+}
+
 func TestSiblings(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a := w.wiki("Straße  one", nil)
-	for _, title := range []string{"Straße one", "STRASSE ONE", "strasse\u00a0one"} {
+	for i, title := range []string{"Straße one", "STRASSE ONE", "strasse\u00a0one"} {
 		_, err := w.create(Draft{Genre: Wiki, Title: title})
 		wantCode(t, err, "sibling_name_taken")
+		wantNamed(t, err, a)
+		other := w.wiki(fmt.Sprint("to be renamed ", i), nil)
+		_, _, err = w.update(other.ID, Change{Title: op.Some(title)})
+		wantCode(t, err, "sibling_name_taken")
+		wantNamed(t, err, a)
 	}
 	under := w.wiki("Straße one", &a)
 	must[Note](t)(w.create(Draft{Genre: Output, Title: "Straße one"}))

@@ -57,6 +57,7 @@ func (n *Note) insert(b *pgx.Batch, owner uuid.UUID) (placed func() error) {
 	slug, hashed := slugs(n.Title)
 	found, prefix := false, ""
 	var path *string
+	var clash []string
 	var made, changed *time.Time
 	// The second insert runs only when the first met a row with its path or its
 	// title; in the latter case it meets that row too. Unlike a check before the
@@ -75,7 +76,8 @@ func (n *Note) insert(b *pgx.Batch, owner uuid.UUID) (placed func() error) {
 			WHERE NOT EXISTS (SELECT FROM plain)
 			ON CONFLICT DO NOTHING RETURNING path, created_at, updated_at
 		)
-		SELECT place.prefix, made.* FROM place LEFT JOIN (SELECT * FROM plain UNION ALL SELECT * FROM hashed) AS made ON true`,
+		SELECT place.prefix, made.*, CASE WHEN made.path IS NULL THEN (`+namesakeSQL+`) END
+		FROM place LEFT JOIN (SELECT * FROM plain UNION ALL SELECT * FROM hashed) AS made ON true`,
 		n.ID, owner, n.Genre, n.ParentID, n.Title, text.TitleKey(n.Title), n.Body, n.Tags, tagKeys(n.Tags), n.Aliases, n.Visibility, n.ShowAsSource, n.Source, n.PromotedFrom,
 		slug, hashed, MaxDepth, MaxPath,
 	).Query(func(rows pgx.Rows) error {
@@ -83,7 +85,7 @@ func (n *Note) insert(b *pgx.Batch, owner uuid.UUID) (placed func() error) {
 		if !found {
 			return rows.Err()
 		}
-		return rows.Scan(&prefix, &path, &made, &changed)
+		return rows.Scan(&prefix, &path, &made, &changed, &clash)
 	})
 	return func() error {
 		switch {
@@ -93,7 +95,7 @@ func (n *Note) insert(b *pgx.Batch, owner uuid.UUID) (placed func() error) {
 			if err := fits(strings.Count(prefix, "/")+1, len(prefix)+len(hashed)); err != nil {
 				return err
 			}
-			return siblingNameTaken(n.Title)
+			return siblingNameTaken(n.Title, clash)
 		}
 		n.Path, n.CreatedAt, n.UpdatedAt = *path, *made, *changed
 		n.slug = strings.TrimPrefix(*path, prefix)
@@ -122,6 +124,11 @@ const placeSQL = `place AS (
 			SELECT id, path || '/' FROM notes WHERE id = $4 AND owner_id = $2 AND genre = $3 AND deleted_at IS NULL
 		)`
 
+// namesakeSQL is id and title of the note of genre $3 of owner $2 under $4 whose
+// title has the key $6, other than $1.
+const namesakeSQL = `SELECT ARRAY[n.id::text, n.title] FROM notes n WHERE n.owner_id = $2 AND n.genre = $3 AND n.title_key = $6 AND n.deleted_at IS NULL AND n.id <> $1
+				AND coalesce(n.parent_id, '00000000-0000-0000-0000-000000000000') = coalesce($4, '00000000-0000-0000-0000-000000000000'::uuid)`
+
 // Notes that get a parent hold the owner's tree lock together; whoever changes
 // paths or takes subtrees away holds it alone. It is taken before any row, so
 // that nobody holds a row while waiting for it. A note at the root needs no
@@ -142,8 +149,13 @@ func parentMissing() error {
 		Fields: []fault.Field{{Name: "parent_id", Code: "parent_missing", Detail: detail}}}
 }
 
-func siblingNameTaken(title string) error {
-	detail := fmt.Sprintf("There is another note named %q in the same place.", title)
+// siblingNameTaken names the note that has the title already, by id and title,
+// where it is known: one that is written at the same moment can't be seen yet.
+func siblingNameTaken(title string, namesake []string) error {
+	detail := fmt.Sprintf("Another note in the same place is named %q: titles there must differ, regardless of case.", title)
+	if namesake != nil {
+		detail = fmt.Sprintf("The note %s in the same place is named %q: titles there must differ, regardless of case.", namesake[0], namesake[1])
+	}
 	return &fault.Fault{Kind: fault.Conflict, Code: "sibling_name_taken", Detail: detail,
 		Fields: []fault.Field{{Name: "title", Code: "sibling_name_taken", Detail: detail}}}
 }

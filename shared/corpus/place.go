@@ -26,14 +26,13 @@ const takenSQL = `n.owner_id = $2 AND n.genre = $3 AND n.deleted_with = $1 AND n
 // slug and hashed are the slugs that it may have, in that order.
 func (n *Note) settle(ctx context.Context, tx *pg.Tx, owner uuid.UUID, below, slug, hashed string) error {
 	var prefix string
-	var named, taken, hashTaken bool
+	var taken, hashTaken bool
+	var namesake []string
 	var depth, longest int
 	old := n.Path
 	err := tx.QueryRow(ctx, `
 		WITH `+placeSQL+`
-		SELECT prefix,
-			EXISTS (SELECT FROM notes n WHERE n.owner_id = $2 AND n.genre = $3 AND n.title_key = $6 AND n.deleted_at IS NULL AND n.id <> $1
-				AND coalesce(n.parent_id, '00000000-0000-0000-0000-000000000000') = coalesce($4, '00000000-0000-0000-0000-000000000000'::uuid)),
+		SELECT prefix, (`+namesakeSQL+`),
 			EXISTS (SELECT FROM notes n WHERE n.owner_id = $2 AND n.genre = $3 AND n.path = prefix || $7 AND n.deleted_at IS NULL AND n.id <> $1),
 			EXISTS (SELECT FROM notes n WHERE n.owner_id = $2 AND n.genre = $3 AND n.path = prefix || $8 AND n.deleted_at IS NULL AND n.id <> $1),
 			below.depth, below.longest
@@ -42,7 +41,7 @@ func (n *Note) settle(ctx context.Context, tx *pg.Tx, owner uuid.UUID, below, sl
 			FROM notes n WHERE `+below+`
 		) AS below (depth, longest)`,
 		n.ID, owner, n.Genre, n.ParentID, old, text.TitleKey(n.Title), slug, hashed,
-	).Scan(&prefix, &named, &taken, &hashTaken, &depth, &longest)
+	).Scan(&prefix, &namesake, &taken, &hashTaken, &depth, &longest)
 	switch {
 	case pg.IsNoRows(err):
 		return parentMissing()
@@ -50,8 +49,8 @@ func (n *Note) settle(ctx context.Context, tx *pg.Tx, owner uuid.UUID, below, sl
 		return err
 	case n.ParentID != nil && (*n.ParentID == n.ID || strings.HasPrefix(prefix, old+"/")):
 		return fault.New(fault.Conflict, "cycle", "A note can't be moved under itself.")
-	case named, taken && hashTaken:
-		return siblingNameTaken(n.Title)
+	case namesake != nil, taken && hashTaken:
+		return siblingNameTaken(n.Title, namesake)
 	case taken:
 		slug = hashed
 	}
@@ -71,7 +70,7 @@ func (n *Note) settle(ctx context.Context, tx *pg.Tx, owner uuid.UUID, below, sl
 func placed(err error, title string) error {
 	switch {
 	case pg.Violates(err, "notes_sibling_title_key"):
-		return siblingNameTaken(title)
+		return siblingNameTaken(title, nil)
 	case pg.Violates(err, "notes_path_key"):
 		// another title has just got the slug: looked for again, it is seen
 		return &pgconn.PgError{Severity: "ERROR", Code: "40001", Message: "corpus: the path was taken meanwhile"}

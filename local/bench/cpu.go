@@ -31,7 +31,7 @@ func (b *bench) cpuTime() (spent time.Duration) {
 		ticks := func(from, to int) (d time.Duration) {
 			for _, s := range f[from:to] {
 				v, _ := strconv.Atoi(string(s))
-				d += tick * time.Duration(v) //nolint:durationcheck // a count of ticks
+				d += tick * time.Duration(v)
 			}
 			return d
 		}

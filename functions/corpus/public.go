@@ -60,7 +60,8 @@ func PublicList(d Deps) *op.Operation {
 	}
 	return op.New(op.Spec{
 		Name: "public.notes", Method: "GET", Path: "/v1/public/{handle}/notes", Access: op.Public,
-		Summary: "List the notes that visitors may read",
+		Summary:     "List the notes that visitors may read",
+		Description: `Lists the public notes of an owner, last changed first and without their bodies; for a visitor with an access code, those shared by code too. Raw notes are never among them.`,
 	}, func(ctx context.Context, c auth.Caller, in in) (out op.Page[PublicNote], err error) {
 		owner, seen, err := d.readers(ctx, c, in.Handle)
 		if err != nil {
@@ -90,7 +91,8 @@ func PublicGet(d Deps) *op.Operation {
 	}
 	return op.New(op.Spec{
 		Name: "public.note", Method: "GET", Path: "/v1/public/{handle}/notes/{path...}", Access: op.Public,
-		Summary: "Read a note as a visitor",
+		Summary:     "Read a note as a visitor",
+		Description: `Reads one of the notes that public.notes lists, by its path, with where its links lead and which notes link to it: as far as the reader may see. A note that they may not see is not_found.`,
 	}, func(ctx context.Context, c auth.Caller, in in) (o out, err error) {
 		owner, seen, err := d.readers(ctx, c, in.Handle)
 		if err != nil {
@@ -123,7 +125,8 @@ func PublicSearch(d Deps) *op.Operation {
 	}
 	return op.New(op.Spec{
 		Name: "public.search", Method: "GET", Path: "/v1/public/{handle}/search", Access: op.Public,
-		Summary: "Search the notes that visitors may read",
+		Summary:     "Search the notes that visitors may read",
+		Description: `Finds notes among those that public.notes lists by their words, best first, and tells nothing of others. A note that has just been changed is found once its new text is indexed.`,
 	}, func(ctx context.Context, c auth.Caller, in in) (out Found[hit], err error) {
 		owner, seen, err := d.readers(ctx, c, in.Handle)
 		if err != nil {

@@ -26,7 +26,8 @@ func Update(d Deps) *op.Operation {
 	return op.NewWrite(op.Spec{
 		Name: "corpus.update", Method: "PATCH", Path: "/v1/corpus/{id}", Scope: "corpus:write",
 		Summary: "Change a note",
-		Description: `Changes the given fields of a note, keeps all others, and waits up to 2 s until search knows the change. Example: {"id": "…", "body": "new text", "version": 3}. ` +
+		Description: `Changes the given fields of a note, keeps all others, and waits up to 2 s until search knows the change. ` +
+			`An absent field stays as it is. An empty text clears it; so does null over HTTP, while as a tool's argument null means absent. Example: {"id": "…", "body": "new text", "version": 3}. ` +
 			`A new title or parent_id changes the address of the note and of all notes below it. indexed: false means that the change is saved but search may not know it yet: follow index_job_id with tasks.get.`,
 		Tool: &op.Tool{Idempotent: true}, MaxBody: maxBody, MaxWait: maxWait, Say: say,
 		Headers: []op.Header{etag()},

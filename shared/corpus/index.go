@@ -1,6 +1,7 @@
 package corpus
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -108,21 +109,31 @@ func BuildIndexRow(s Source) IndexRow {
 		row.Keys = append(row.Keys, taggedKey(key))
 	}
 	for _, l := range doc.Links {
-		target := text.FoldName(l.Target)
-		if target == "" || len(row.Links) >= maxIndexedLinks {
-			continue
-		}
-		row.Links = append(row.Links, target)
-		if i := strings.LastIndexByte(target, '/'); i >= 0 {
-			row.Links = append(row.Links, lastPartOf+target[i+1:])
+		if name := text.FoldName(cmp.Or(l.Whole, l.Target)); l.Target != "" && len(row.Links) < maxIndexedLinks {
+			row.Links = append(row.Links, linkKeys(name)...)
 		}
 	}
 	row.Keys, row.Links = usable(row.Keys), usable(row.Links)
 	return row
 }
 
-// lastPartOf marks a link's entry that holds only the last part of its target.
-const lastPartOf = "*/"
+// partOf marks a link's entry that is only a part of its target: the last one, or
+// what stands before a fragment.
+const partOf = "*/"
+
+// linkKeys are the entries of a link with a folded target: the whole, and the
+// parts by which it may be found.
+func linkKeys(name string) []string {
+	keys := []string{name}
+	for _, t := range meanings(name) {
+		for _, part := range []string{t.name, t.last} {
+			if part != name && part != "" {
+				keys = append(keys, partOf+part)
+			}
+		}
+	}
+	return keys
+}
 
 func genreKey(g Genre) string           { return "g:" + string(g) }
 func visibilityKey(v Visibility) string { return "v:" + string(v) }

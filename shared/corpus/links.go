@@ -1,6 +1,7 @@
 package corpus
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -50,11 +51,13 @@ type Named struct {
 
 // LinksOf resolves the links of a note that has its body, each different one
 // once. A target may be an address, a path, or a note's title, alias or slug, in
-// this order, and then by its last part alone. Notes of the note's own genre come
+// this order, and then by its last part alone; one with a '#' may first of all be
+// a title or alias that holds it. Notes of the note's own genre come
 // before wiki, output and raw notes. A nil seen is the owner; otherwise only
 // notes of these visibilities, and no raw ones, are there.
 func LinksOf(ctx context.Context, q pg.Querier, owner uuid.UUID, n Note, seen []Visibility) ([]Link, error) {
-	var targets []target
+	var targets [][]target
+	var wholes []string
 	links, known := []Link{}, map[text.Link]bool{}
 	for _, l := range text.Extract([]byte(*n.Body)).Links {
 		if l.Target == "" || known[l] {
@@ -64,14 +67,19 @@ func LinksOf(ctx context.Context, q pg.Querier, owner uuid.UUID, n Note, seen []
 			break
 		}
 		links = append(links, Link{Target: l.Target, Heading: l.Heading, Block: l.Block, Text: l.Text, Embed: l.Embed})
-		targets = append(targets, parseTarget(l.Target))
+		whole := cmp.Or(l.Whole, l.Target)
+		wholes, targets = append(wholes, whole), append(targets, meanings(whole))
 	}
-	found, err := candidates(ctx, q, owner, targets, seen)
+	found, err := candidates(ctx, q, owner, slices.Concat(targets...), seen)
 	if err != nil {
 		return nil, err
 	}
 	for i := range links {
-		links[i].State, links[i].Note = found.resolve(targets[i], n.Genre)
+		var t target
+		links[i].State, links[i].Note, t = found.first(targets[i], n.Genre)
+		if t.whole {
+			links[i].Target, links[i].Heading, links[i].Block = wholes[i], "", ""
+		}
 	}
 	return links, nil
 }
@@ -79,9 +87,9 @@ func LinksOf(ctx context.Context, q pg.Querier, owner uuid.UUID, n Note, seen []
 // Backlinks lists the notes that link to n, last changed first, as the search
 // index knows them. seen: see LinksOf.
 func Backlinks(ctx context.Context, q pg.Querier, owner uuid.UUID, n Note, seen []Visibility) ([]Named, error) {
-	wanted := []string{n.URI}
+	wanted := []string{n.URI, partOf + n.URI}
 	for _, name := range namesOf(n.Title, n.slug, n.Path, n.Aliases) {
-		wanted = append(wanted, name, lastPartOf+name)
+		wanted = append(wanted, name, partOf+name)
 	}
 	rows, err := q.Query(ctx, `
 		SELECT n.id, n.genre, coalesce(n.path, ''), coalesce(n.title, ''), s.links
@@ -94,7 +102,7 @@ func Backlinks(ctx context.Context, q pg.Querier, owner uuid.UUID, n Note, seen 
 	}
 	type linking struct {
 		note    Named
-		targets []target
+		targets [][]target
 	}
 	var all []target
 	var path string
@@ -105,16 +113,12 @@ func Backlinks(ctx context.Context, q pg.Querier, owner uuid.UUID, n Note, seen 
 		}
 		l.note.URI = uri(l.note.Genre, path, l.note.ID)
 		for _, name := range links {
-			if strings.HasPrefix(name, lastPartOf) {
-				continue
-			}
-			// the last part is how it may have been found; the whole decides
-			last := name[strings.LastIndexByte(name, '/')+1:]
-			if slices.Contains(wanted, name) || slices.Contains(wanted, lastPartOf+last) {
-				l.targets = append(l.targets, parseTarget(name))
+			// a part is how it may have been found; the whole decides
+			if !strings.HasPrefix(name, partOf) && slices.ContainsFunc(linkKeys(name), func(key string) bool { return slices.Contains(wanted, key) }) {
+				l.targets = append(l.targets, meanings(name))
 			}
 		}
-		all = append(all, l.targets...)
+		all = append(all, slices.Concat(l.targets...)...)
 		return l, nil
 	})
 	if err != nil {
@@ -126,8 +130,8 @@ func Backlinks(ctx context.Context, q pg.Querier, owner uuid.UUID, n Note, seen 
 	}
 	backlinks := []Named{}
 	for _, s := range sources {
-		leads := slices.ContainsFunc(s.targets, func(t target) bool {
-			_, to := found.resolve(t, s.note.Genre)
+		leads := slices.ContainsFunc(s.targets, func(ts []target) bool {
+			_, to, _ := found.first(ts, s.note.Genre)
 			return to != nil && to.ID == n.ID
 		})
 		if leads && len(backlinks) < MaxBacklinks {
@@ -147,6 +151,29 @@ type target struct {
 	path    string
 	address bool
 	id      uuid.UUID
+	// whole: it holds a '#' or '^' that may part a fragment from it. Only a title
+	// or an alias can be meant, since slugs and paths have neither.
+	whole bool
+}
+
+// meanings are what a link's target may mean, the first that is there.
+func meanings(s string) []target {
+	name := text.FoldName(s)
+	base, _, cut := text.CutFragment(name)
+	if !cut || base == "" {
+		return []target{parseTarget(name)}
+	}
+	return []target{{name: name, last: name[strings.LastIndexByte(base, '/')+1:], whole: true}, parseTarget(base)}
+}
+
+// first resolves the first of a link's meanings that is there.
+func (d directory) first(meanings []target, from Genre) (state string, to *Named, t target) {
+	for _, t := range meanings {
+		if state, to = d.resolve(t, from); state != Unresolved {
+			return state, to, t
+		}
+	}
+	return Unresolved, nil, target{}
 }
 
 func parseTarget(s string) target {
@@ -247,24 +274,25 @@ func (d directory) resolve(t target, from Genre) (state string, to *Named) {
 			}
 		}
 	}
+	placed := !t.whole
 	whole := []func(candidate) bool{
 		func(c candidate) bool {
-			return c.Genre == t.genre && (c.path == t.path && c.path != "" || t.id != uuid.Nil && c.ID == t.id)
+			return placed && c.Genre == t.genre && (c.path == t.path && c.path != "" || t.id != uuid.Nil && c.ID == t.id)
 		},
 	}
 	var last []func(candidate) bool
 	if !t.address {
 		whole = append(whole,
-			func(c candidate) bool { return c.path != "" && (c.path == t.path || c.path == t.name) },
+			func(c candidate) bool { return placed && c.path != "" && (c.path == t.path || c.path == t.name) },
 			func(c candidate) bool { return c.title == t.name },
 			func(c candidate) bool { return slices.Contains(c.aliases, t.name) },
-			func(c candidate) bool { return c.slug != "" && (c.slug == t.name || c.slug == t.path) },
+			func(c candidate) bool { return placed && c.slug != "" && (c.slug == t.name || c.slug == t.path) },
 		)
 		last = append(last,
-			func(c candidate) bool { return strings.HasSuffix(c.path, "/"+t.path) },
+			func(c candidate) bool { return placed && strings.HasSuffix(c.path, "/"+t.path) },
 			func(c candidate) bool { return c.title == t.last },
 			func(c candidate) bool { return slices.Contains(c.aliases, t.last) },
-			func(c candidate) bool { return c.slug != "" && (c.slug == t.last || c.slug == lastSlug) },
+			func(c candidate) bool { return placed && c.slug != "" && (c.slug == t.last || c.slug == lastSlug) },
 		)
 	}
 	for _, ways := range [][]func(candidate) bool{whole, last} {

@@ -565,6 +565,56 @@ func TestLinks(t *testing.T) {
 	}
 }
 
+// TestLinksToNamesWithSigns: C#, and whatever else looks like a fragment.
+func TestLinksToNamesWithSigns(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	lang := w.note(Draft{Title: "Lang"})
+	c := w.note(Draft{Title: "C"})
+	pods := w.note(Draft{Title: "C Pods"})
+	slashed := w.note(Draft{Title: "b"})
+	n := w.note(Draft{Title: "Linking", Body: "[[C#]] [[C#|c sharp]] [[Lang/C#]] [[C#Pods]] [[x^2]] [[C#see a/b]] [[Issue #12]] [[C]] [[C#^block]] [x](C%23.md)"})
+	links := func() (out []string) {
+		t.Helper()
+		for _, l := range must[[]Link](t)(LinksOf(t.Context(), w.db, w.owner, w.get(n.ID), nil)) {
+			to := l.State
+			if l.Note != nil {
+				to = l.Note.Title
+			}
+			out = append(out, strings.Trim(l.Target+"|"+l.Heading+l.Block+"|"+l.Text+"|"+to, " "))
+		}
+		return out
+	}
+	backlinks := func(n Note) int {
+		t.Helper()
+		return len(must[[]Named](t)(Backlinks(t.Context(), w.db, w.owner, n, nil)))
+	}
+	want := []string{"C||C#|C", "C||c sharp|C", "Lang/C||Lang/C#|C", "C|Pods|C > Pods|C", "x|2|x|unresolved", "C|see a/b|C > see a/b|C", "Issue|12|Issue > 12|unresolved", "C||C|C", "C|block|C|C", "C#.md||x|C"}
+	if got := links(); !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	sharp := w.note(Draft{Title: "c#", ParentID: &lang.ID})
+	square := w.note(Draft{Title: "Power", Aliases: []string{"X^2"}})
+	issue := w.note(Draft{Title: "Issue #12"})
+	want[0], want[1], want[2] = "C#||C#|c#", "C#||c sharp|c#", "Lang/C#||Lang/C#|c#"
+	want[4], want[6], want[9] = "x^2||x|Power", "Issue #12||Issue > 12|Issue #12", "C#.md||x|c#"
+	if got := links(); !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	for name, c := range map[string]struct {
+		n    Note
+		want int
+	}{"c#": {sharp, 1}, "x^2": {square, 1}, "issue": {issue, 1}, "c": {c, 1}, "pods": {pods, 0}, "b": {slashed, 0}, "lang": {lang, 0}} {
+		if got := backlinks(c.n); got != c.want {
+			t.Errorf("%s: %d backlinks, want %d", name, got, c.want)
+		}
+	}
+	w.note(Draft{Title: "Only sharp", Body: "[[C#]]"})
+	if got := backlinks(c); got != 1 {
+		t.Errorf("[[C#]] leads to C as well: %d", got)
+	}
+}
+
 func TestIndexSurvivesAnything(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -32,6 +32,9 @@ type Link struct {
 	// Target is the name, path or URI before any '#', percent-decoded for
 	// Markdown links; empty for a link within the note itself.
 	Target string
+	// Whole is a wikilink's target with what CutFragment takes off it, where it
+	// does: it may be a name that holds a '#'.
+	Whole string
 	// Heading is the last part of the heading path behind '#', if any.
 	Heading string
 	// Block is the block id behind '^', if any.

@@ -128,15 +128,12 @@ func newWikilink(s []byte, embed bool) *parsedWikilink {
 		ref = bytes.TrimSuffix(ref, []byte(`\`))
 	}
 	link := Link{Embed: embed, Text: collapse(string(alias))}
-	target, fragment, hashed := strings.Cut(string(ref), "#")
-	if !hashed {
-		var block string
-		if target, block, hashed = strings.Cut(target, "^"); hashed {
-			fragment = "^" + block
-		}
-	}
+	target, fragment, cut := CutFragment(string(ref))
 	link.Target = collapse(target)
 	link.setFragment(fragment)
+	if cut && link.Target != "" {
+		link.Whole = collapse(string(ref))
+	}
 	if link.Target == "" && link.Heading == "" && link.Block == "" {
 		return nil
 	}
@@ -148,6 +145,8 @@ func newWikilink(s []byte, embed bool) *parsedWikilink {
 				display += " > "
 			}
 			display += link.Heading
+		} else if strings.HasSuffix(link.Whole, "#") {
+			display = link.Whole // C#
 		}
 		if display == "" {
 			display = link.Block
@@ -157,6 +156,18 @@ func newWikilink(s []byte, embed bool) *parsedWikilink {
 		}
 	}
 	return &parsedWikilink{&wikilink{link: link, display: []byte(display)}, inner}
+}
+
+// CutFragment parts a wikilink's target from the heading behind its first '#',
+// or the block from its '^' on.
+func CutFragment(ref string) (target, fragment string, found bool) {
+	if target, fragment, found = strings.Cut(ref, "#"); found {
+		return target, fragment, true
+	}
+	if i := strings.IndexByte(ref, '^'); i >= 0 {
+		return ref[:i], ref[i:], true
+	}
+	return ref, "", false
 }
 
 func collapse(s string) string { return strings.Join(strings.Fields(s), " ") }

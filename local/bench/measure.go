@@ -14,12 +14,16 @@ type run struct {
 	cpu     time.Duration // of this process and PostgreSQL's
 }
 
+func (b *bench) closedLoop(ctx context.Context, n int, d time.Duration, op func(context.Context) error) (run, error) {
+	return closedLoop(ctx, b.cpuTime, n, d, op)
+}
+
 // closedLoop has n clients repeat op for d; what is under way then is finished
 // and counted. The first error ends it.
-func (b *bench) closedLoop(ctx context.Context, n int, d time.Duration, op func(context.Context) error) (run, error) {
+func closedLoop(ctx context.Context, spent func() time.Duration, n int, d time.Duration, op func(context.Context) error) (run, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	cpu, began := b.cpuTime(), time.Now()
+	cpu, began := spent(), time.Now()
 	took := make([][]time.Duration, n)
 	var clients sync.WaitGroup
 	for i := range n {
@@ -35,7 +39,7 @@ func (b *bench) closedLoop(ctx context.Context, n int, d time.Duration, op func(
 		})
 	}
 	clients.Wait()
-	r := run{took: slices.Concat(took...), elapsed: time.Since(began), cpu: b.cpuTime() - cpu}
+	r := run{took: slices.Concat(took...), elapsed: time.Since(began), cpu: spent() - cpu}
 	return r, context.Cause(ctx)
 }
 

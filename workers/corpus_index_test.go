@@ -124,6 +124,10 @@ func TestOneNoteHoldsNobodyUp(t *testing.T) {
 			return err
 		}
 		b.run(slices.Clone(b.batch))
+		// once the row is free, what was given up may still commit
+		if n := b.count(`SELECT count(*) FROM tasks WHERE state = 'completed'`); n != 3 {
+			t.Errorf("%d tasks completed", n)
+		}
 		return nil
 	})
 	if err != nil {
@@ -133,9 +137,6 @@ func TestOneNoteHoldsNobodyUp(t *testing.T) {
 		if err := <-j.done; (err != nil) != (j == locked) {
 			t.Errorf("%s: %v", j.note, err)
 		}
-	}
-	if n := b.count(`SELECT count(*) FROM tasks WHERE state = 'completed'`); n != 3 {
-		t.Errorf("%d tasks completed", n)
 	}
 }
 

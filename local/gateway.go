@@ -5,8 +5,6 @@ import (
 	"net/http"
 	"path"
 
-	"github.com/aws/aws-lambda-go/lambda"
-
 	"standmeet/functions"
 	"standmeet/shared/fault"
 	"standmeet/shared/op"
@@ -38,7 +36,7 @@ func gateway(f *functions.Functions, db *pg.DB) (http.Handler, error) {
 		if err != nil {
 			return nil, err
 		}
-		served[name] = apigw.Gateway(lambda.NewHandler(apigw.Lambda(endpoint)).Invoke)
+		served[name] = apigw.InProcess(endpoint)
 		return served[name], nil
 	}
 	for _, r := range routes {

@@ -15,7 +15,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/aws/aws-lambda-go/lambda"
 	"github.com/google/uuid"
 
 	"standmeet/functions"
@@ -183,7 +182,7 @@ func (b *bench) face(ctx context.Context, p *product) (*caller, func(), error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	server := httptest.NewServer(apigw.Gateway(lambda.NewHandler(apigw.Lambda(endpoint)).Invoke))
+	server := httptest.NewServer(apigw.InProcess(endpoint))
 	c.url = server.URL
 	return c, func() { c.client.CloseIdleConnections(); server.Close() }, nil
 }

@@ -17,7 +17,6 @@ import (
 	"testing"
 
 	"github.com/aws/aws-lambda-go/events"
-	"github.com/aws/aws-lambda-go/lambda"
 
 	"standmeet/shared/auth"
 	"standmeet/shared/op"
@@ -166,7 +165,7 @@ func TestAnswerIsAsNetHTTPHasIt(t *testing.T) {
 // local is h behind the gateway and Lambda's own handler: HTTP, event JSON,
 // handler, response JSON, HTTP.
 func local(t testing.TB, h http.Handler) *httptest.Server {
-	srv := httptest.NewServer(Gateway(lambda.NewHandler(Lambda(h)).Invoke))
+	srv := httptest.NewServer(InProcess(h))
 	t.Cleanup(srv.Close)
 	return srv
 }

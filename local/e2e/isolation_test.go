@@ -49,6 +49,14 @@ func mine(s *site) map[string][]string {
 	}
 }
 
+// rest waits until no work is in flight.
+func (s *site) rest() {
+	s.Helper()
+	s.eventually("rest", func() bool {
+		return s.count(`SELECT (SELECT count(*) FROM event_queue WHERE poisoned_at IS NULL) + (SELECT count(*) FROM tasks WHERE state IN ('pending', 'running'))`) == 0
+	})
+}
+
 // owned is a digest of every row that the owner has, by table.
 func (s *site) owned(handle string) map[string]string {
 	s.Helper()
@@ -64,7 +72,7 @@ func (s *site) owned(handle string) map[string]string {
 	for _, table := range tables {
 		var digest string
 		if err := s.db.QueryRow(s.Context(), fmt.Sprintf(`
-			SELECT coalesce(md5(string_agg(t::text, '|' ORDER BY t::text)), '') FROM %s t
+			SELECT coalesce(md5(string_agg((to_jsonb(t) - 'last_used_at')::text, '|' ORDER BY (to_jsonb(t) - 'last_used_at')::text)), '') FROM %s t
 			WHERE owner_id = (SELECT id FROM owners WHERE handle = $1)`, pgx.Identifier{table}.Sanitize()), handle).Scan(&digest); err != nil {
 			s.Fatal(err)
 		}
@@ -115,13 +123,7 @@ func TestAnotherOwnersThings(t *testing.T) {
 	s := newSite(t, "gateway,relay,workers")
 	ids := mine(s)
 	other := s.stranger("stranger")
-	rest := func() {
-		t.Helper()
-		s.eventually("rest", func() bool {
-			return s.count(`SELECT (SELECT count(*) FROM event_queue WHERE poisoned_at IS NULL) + (SELECT count(*) FROM tasks WHERE state IN ('pending', 'running'))`) == 0
-		})
-	}
-	rest()
+	s.rest()
 	before := s.owned(s.handle)
 	for _, o := range catalog().Ops() {
 		spec := o.Spec()
@@ -202,7 +204,7 @@ func TestAnotherOwnersThings(t *testing.T) {
 			}
 		}
 	}
-	rest()
+	s.rest()
 	if after := s.owned(s.handle); !maps.Equal(before, after) {
 		for table := range before {
 			if before[table] != after[table] {
@@ -223,6 +225,7 @@ func TestVisitorsAreNoOwners(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "gateway,relay,workers")
 	ids := mine(s)
+	s.rest()
 	before := s.owned(s.handle)
 	for _, token := range []string{"", "smt_" + strings.Repeat("A", 43), "x"} {
 		visitor := *s

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bytes"
 	"encoding/json"
 	"os"
 	"os/exec"
@@ -176,6 +177,8 @@ func TestTypeScriptClient(t *testing.T) {
 	client := exec.CommandContext(t.Context(), "node", "client.mjs")
 	client.Dir = dir
 	client.Env = append(os.Environ(), "MCP_URL="+s.base+"/mcp", "MCP_TOKEN="+s.token)
+	var said bytes.Buffer
+	client.Stderr = &said
 	out, err := client.Output()
 	var report struct {
 		Tools int
@@ -183,6 +186,6 @@ func TestTypeScriptClient(t *testing.T) {
 	}
 	lines := slices.Collect(strings.Lines(strings.TrimSpace(string(out))))
 	if err != nil || len(lines) == 0 || json.Unmarshal([]byte(lines[len(lines)-1]), &report) != nil || report.Tools == 0 || report.First["indexed"] != true {
-		t.Errorf("%v\n%s\n%s", err, out, s.base)
+		t.Errorf("%v\n%s\n%s", err, out, &said)
 	}
 }

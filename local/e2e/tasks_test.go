@@ -346,7 +346,8 @@ func TestRetryAndCancelByFilter(t *testing.T) {
 	}
 	// by id, over each face, while nothing works
 	for i, face := range faces {
-		if a := s.over(face, "tasks.retry", object{"id": ids[i]}); a.status != 200 || a.text("task.state") != "pending" || a.at("bulk") != false {
+		// The relay may have revived the job, failures and all, before the answer is read.
+		if a := s.over(face, "tasks.retry", object{"id": ids[i]}); a.status != 200 || !slices.Contains([]string{"pending", "retryable"}, a.text("task.state")) || a.at("bulk") != false {
 			t.Errorf("retried over %s: %d %s", face, a.status, a.raw)
 		}
 		if a := s.over(face, "tasks.cancel", object{"id": ids[i]}); a.status != 200 || a.text("task.state") != "cancelled" {

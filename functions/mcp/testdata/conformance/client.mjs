@@ -70,9 +70,9 @@ if (!waited.indexed) await follow(waited.index_job_id);
 await found(waited.note.id);
 
 const receipt = await create(`${mark} two`, { wait_seconds: 0 });
-assert.equal(receipt.indexed, false);
 assert.equal(receipt.wait.ended, 'not_asked');
-await follow(receipt.index_job_id);
+// A quick index may have it before the answer is written.
+if (!receipt.indexed) await follow(receipt.index_job_id);
 await found(receipt.note.id);
 
 const refused = await client.callTool({ name: 'corpus_create', arguments: { genre: 'wiki', title: '', body: '' } });

@@ -11,8 +11,10 @@ import (
 	"standmeet/functions/corpus"
 	"standmeet/functions/mcp"
 	"standmeet/shared/auth"
+	"standmeet/shared/limit"
 	"standmeet/shared/op"
 	"standmeet/shared/pg"
+	"standmeet/shared/secret"
 	"standmeet/shared/task"
 	"standmeet/shared/telemetry"
 	"standmeet/shared/waiter"
@@ -29,6 +31,13 @@ type Deps struct {
 	Receipts *task.Receipts
 	Auth     *auth.Store
 	Logger   *slog.Logger
+	// Keys derive access codes and the tokens of bookings; without them nothing is
+	// approved or booked.
+	Keys secret.Keys
+	// PublicURL is where people reach the gateway, without a final slash.
+	PublicURL string
+	// Mail: there is a mail supplier, as far as this process can tell.
+	Mail bool
 	// Telemetry records each call; nil doesn't.
 	Telemetry *telemetry.Telemetry
 	// MaxWait is as in op.Server.
@@ -55,9 +64,15 @@ type Functions struct {
 	server  *op.Server
 }
 
+// publicLimit is what one address may ask of public operations in all.
+func publicLimit() limit.Rule { return limit.Rule{Name: "public", Most: 1200, Per: time.Minute} }
+
 // New declares every operation.
 func New(d Deps) *Functions {
 	s := &op.Server{Authenticate: d.Auth.Authenticate, Logger: d.Logger, Telemetry: d.Telemetry, MaxWait: d.MaxWait}
+	s.Limit = func(ctx context.Context, address string) error {
+		return publicLimit().Take(ctx, d.DB, limit.Address(address))
+	}
 	if d.Frozen {
 		s.Flush = func(ctx context.Context) {
 			d.DB.Flush(ctx)

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -21,6 +23,7 @@ import (
 	"standmeet/shared/config"
 	"standmeet/shared/pg"
 	"standmeet/shared/pgserver"
+	"standmeet/shared/secret"
 	"standmeet/shared/telemetry"
 	"standmeet/workers"
 )
@@ -102,6 +105,16 @@ func Run(ctx context.Context, o Options) (err error) {
 		return fmt.Errorf("the database could not be brought up to date: %w", err)
 	}
 
+	keys, err := secretKeys(c, filepath.Join(dir, "secret-key"))
+	if err != nil {
+		return err
+	}
+	publicURL := c.PublicURL
+	if listener != nil {
+		publicURL = base(c, listener.Addr())
+	} else if publicURL == "" {
+		publicURL = fmt.Sprintf("http://127.0.0.1:%d", c.Port) // where `make gateway` is
+	}
 	mailer, err := workers.NewMailer(c.SMTPURL, facts.MailDir, c.MailFrom)
 	if err != nil {
 		return err
@@ -117,7 +130,7 @@ func Run(ctx context.Context, o Options) (err error) {
 			o.Logger.LogAttrs(ctx, slog.LevelWarn, "the last telemetry was not sent", slog.Any("error", err))
 		}
 	}()
-	parts, err := stack.Start(ctx, stack.Options{URL: facts.DatabaseURL, Logger: o.Logger, Mail: mailer, Telemetry: t},
+	parts, err := stack.Start(ctx, stack.Options{URL: facts.DatabaseURL, Logger: o.Logger, Mail: mailer, Keys: keys, PublicURL: publicURL, Telemetry: t},
 		stack.Parts{Gateway: c.Parts.Gateway, Relay: c.Parts.Relay, Workers: c.Parts.Workers})
 	if err != nil {
 		return err
@@ -132,7 +145,7 @@ func Run(ctx context.Context, o Options) (err error) {
 
 	failed := make(chan error, 1)
 	if c.Parts.Gateway {
-		facts.BaseURL = base(c, listener.Addr())
+		facts.BaseURL = publicURL
 		facts.MCPURL = facts.BaseURL + "/mcp"
 		if facts.Owner, err = welcome(ctx, parts.DB, tokens, o.Owner, filepath.Join(dir, "token")); err != nil {
 			return err
@@ -140,7 +153,7 @@ func Run(ctx context.Context, o Options) (err error) {
 		facts.Owner.SignInURL = facts.BaseURL + "/sign-in?token=" + facts.Owner.SignInURL
 		handler, err := gateway(functions.New(functions.Deps{
 			DB: parts.DB, Waiter: parts.Waiter, Receipts: parts.Receipts, Auth: tokens, Logger: o.Logger, Telemetry: t,
-			MaxWait: c.MaxWait, HTTPS: strings.HasPrefix(facts.BaseURL, "https:"),
+			Keys: keys, PublicURL: publicURL, Mail: true, MaxWait: c.MaxWait, HTTPS: strings.HasPrefix(facts.BaseURL, "https:"),
 		}), parts.DB)
 		if err != nil {
 			return err
@@ -195,6 +208,38 @@ func base(c config.Config, address net.Addr) string {
 		host = "127.0.0.1"
 	}
 	return "http://" + net.JoinHostPort(host, port)
+}
+
+// secretKeys are what c says, or else one key that is kept in file, which
+// processes that start at once share.
+func secretKeys(c config.Config, file string) (secret.Keys, error) {
+	if !c.SecretKey.Zero() {
+		return c.SecretKey, nil
+	}
+	key := make([]byte, secret.MinKey)
+	_, _ = rand.Read(key) // never fails
+	f, err := os.CreateTemp(filepath.Dir(file), ".*.tmp")
+	if err != nil {
+		return secret.Keys{}, err
+	}
+	defer os.Remove(f.Name())
+	_, err = f.WriteString(base64.StdEncoding.EncodeToString(key) + "\n")
+	if err = errors.Join(err, f.Close()); err != nil {
+		return secret.Keys{}, err
+	}
+	// a link is there whole or not at all, and never in place of another
+	if err := os.Link(f.Name(), file); err != nil && !errors.Is(err, os.ErrExist) {
+		return secret.Keys{}, err
+	}
+	kept, err := os.ReadFile(file)
+	if err != nil {
+		return secret.Keys{}, err
+	}
+	keys, err := secret.ParseKeys(string(kept))
+	if err != nil {
+		return keys, fmt.Errorf("%s %w", file, err)
+	}
+	return keys, nil
 }
 
 // drain stops accepting, lets requests finish, and then cuts them off.

@@ -1,8 +1,63 @@
 -- extensions
 btree_gin
+btree_gist
 pg_trgm
 
 -- columns
+access_requests.id uuid not null
+access_requests.owner_id uuid not null
+access_requests.name text not null
+access_requests.org text not null default ''::text
+access_requests.email text not null
+access_requests.message text not null default ''::text
+access_requests.state text not null default 'open'::text
+access_requests.code_id uuid
+access_requests.mail_event uuid
+access_requests.mail_state text
+access_requests.created_at timestamp with time zone not null default now()
+access_requests.approved_at timestamp with time zone
+access_requests.replied_at timestamp with time zone
+access_requests.closed_at timestamp with time zone
+availability.owner_id uuid not null
+availability.time_zone text not null
+availability.weekly jsonb not null
+availability.slot_minutes integer not null
+availability.buffer_minutes integer not null
+availability.lead_minutes integer not null
+availability.horizon_days integer not null
+availability.updated_at timestamp with time zone not null default now()
+bookings.id uuid not null
+bookings.owner_id uuid not null
+bookings.code_id uuid
+bookings.starts_at timestamp with time zone not null
+bookings.ends_at timestamp with time zone not null
+bookings.busy tstzrange not null
+bookings.time_zone text not null
+bookings.name text not null
+bookings.email text not null
+bookings.topic text not null default ''::text
+bookings.state text not null default 'confirmed'::text
+bookings.sequence integer not null default 0
+bookings.token_hash bytea not null
+bookings.mail_event uuid not null
+bookings.mail_state text not null default 'sending'::text
+bookings.created_at timestamp with time zone not null default now()
+bookings.updated_at timestamp with time zone not null default now()
+bookings.cancelled_at timestamp with time zone
+bookings.cancelled_by text
+calendar_feeds.owner_id uuid not null
+calendar_feeds.token_hash bytea not null
+calendar_feeds.created_at timestamp with time zone not null default now()
+codes.id uuid not null
+codes.owner_id uuid not null
+codes.label text not null default ''::text
+codes.code_hash bytea not null
+codes.hint text not null
+codes.member_limit integer
+codes.booking_quota integer
+codes.created_at timestamp with time zone not null default now()
+codes.expires_at timestamp with time zone
+codes.revoked_at timestamp with time zone
 event_queue.event_id uuid not null
 event_queue.attempts smallint not null default 0
 event_queue.due_at timestamp with time zone not null default clock_timestamp()
@@ -21,6 +76,11 @@ idempotency_keys.key text not null
 idempotency_keys.fingerprint bytea not null
 idempotency_keys.committed json
 idempotency_keys.created_at timestamp with time zone not null default now()
+mail_turns.event_id uuid not null
+mail_turns.subscriber text not null
+mail_turns.owner_id uuid not null
+mail_turns.recipient text not null
+mail_turns.at timestamp with time zone not null default clock_timestamp()
 note_search.note_id uuid not null
 note_search.owner_id uuid not null
 note_search.version bigint not null
@@ -60,11 +120,15 @@ owners.handle text not null
 owners.name text not null default ''::text
 owners.email text not null
 owners.created_at timestamp with time zone not null default now()
+owners.password_hash text
 periodic_runs.name text not null
 periodic_runs.started_at timestamp with time zone not null
 periodic_runs.finished_at timestamp with time zone
 periodic_runs.error text
 periodic_runs.note text
+rate_limits.bucket text not null
+rate_limits.key text not null
+rate_limits.tat timestamp with time zone not null
 river_job.id bigint not null default nextval('river_job_id_seq'::regclass)
 river_job.state river_job_state not null default 'available'::river_job_state
 river_job.attempt smallint not null default 0
@@ -133,15 +197,30 @@ tokens.created_at timestamp with time zone not null default now()
 tokens.expires_at timestamp with time zone
 tokens.last_used_at timestamp with time zone
 tokens.revoked_at timestamp with time zone
+visitor_grants.session_hash bytea not null
+visitor_grants.code_id uuid not null
+visitor_grants.created_at timestamp with time zone not null default now()
+visitor_sessions.id_hash bytea not null
+visitor_sessions.created_at timestamp with time zone not null default now()
+visitor_sessions.expires_at timestamp with time zone not null
 
 -- indexes
+CREATE INDEX access_requests_owner_idx ON public.access_requests USING btree (owner_id, created_at DESC, id DESC)
+CREATE INDEX bookings_code_idx ON public.bookings USING btree (code_id) WHERE (code_id IS NOT NULL)
+CREATE INDEX bookings_no_overlap ON public.bookings USING gist (owner_id, busy) WHERE (state = 'confirmed'::text)
+CREATE INDEX bookings_owner_idx ON public.bookings USING btree (owner_id, starts_at, id)
+CREATE INDEX codes_owner_idx ON public.codes USING btree (owner_id, created_at DESC, id DESC)
 CREATE INDEX events_owner_idx ON public.events USING btree (owner_id, id DESC)
 CREATE INDEX events_subject_idx ON public.events USING btree (subject, id DESC)
 CREATE INDEX idempotency_keys_created_idx ON public.idempotency_keys USING btree (created_at)
+CREATE INDEX mail_turns_at_idx ON public.mail_turns USING btree (at)
+CREATE INDEX mail_turns_owner_idx ON public.mail_turns USING btree (owner_id, subscriber, at)
+CREATE INDEX mail_turns_recipient_idx ON public.mail_turns USING btree (recipient, at)
 CREATE INDEX note_search_find_idx ON public.note_search USING gin (owner_id, words, head, keys, links)
 CREATE INDEX notes_owner_updated_idx ON public.notes USING btree (owner_id, updated_at DESC, id DESC)
 CREATE INDEX notes_parent_idx ON public.notes USING btree (parent_id) WHERE (parent_id IS NOT NULL)
 CREATE INDEX notes_trash_idx ON public.notes USING btree (owner_id, deleted_at DESC, id DESC) WHERE (deleted_at IS NOT NULL)
+CREATE INDEX rate_limits_tat_idx ON public.rate_limits USING btree (tat)
 CREATE INDEX river_job_kind ON public.river_job USING btree (kind)
 CREATE INDEX river_job_prioritized_fetching_index ON public.river_job USING btree (state, queue, priority, scheduled_at, id)
 CREATE INDEX river_job_state_and_finalized_at_index ON public.river_job USING btree (state, finalized_at) WHERE (finalized_at IS NOT NULL)
@@ -152,9 +231,20 @@ CREATE INDEX tasks_failed_idx ON public.tasks USING btree (owner_id, finished_at
 CREATE INDEX tasks_job_idx ON public.tasks USING btree (job_id) WHERE (job_id IS NOT NULL)
 CREATE INDEX tasks_owner_idx ON public.tasks USING btree (owner_id, event_id DESC)
 CREATE INDEX tokens_owner_idx ON public.tokens USING btree (owner_id, created_at DESC)
+CREATE INDEX visitor_grants_code_idx ON public.visitor_grants USING btree (code_id)
+CREATE INDEX visitor_sessions_expires_idx ON public.visitor_sessions USING btree (expires_at)
+CREATE UNIQUE INDEX access_requests_code_key ON public.access_requests USING btree (code_id) WHERE (code_id IS NOT NULL)
+CREATE UNIQUE INDEX access_requests_pkey ON public.access_requests USING btree (id)
+CREATE UNIQUE INDEX availability_pkey ON public.availability USING btree (owner_id)
+CREATE UNIQUE INDEX bookings_pkey ON public.bookings USING btree (id)
+CREATE UNIQUE INDEX calendar_feeds_pkey ON public.calendar_feeds USING btree (owner_id)
+CREATE UNIQUE INDEX calendar_feeds_token_key ON public.calendar_feeds USING btree (token_hash)
+CREATE UNIQUE INDEX codes_hash_key ON public.codes USING btree (code_hash)
+CREATE UNIQUE INDEX codes_pkey ON public.codes USING btree (id)
 CREATE UNIQUE INDEX event_queue_pkey ON public.event_queue USING btree (event_id)
 CREATE UNIQUE INDEX events_pkey ON public.events USING btree (id)
 CREATE UNIQUE INDEX idempotency_keys_pkey ON public.idempotency_keys USING btree (owner_id, scope, key)
+CREATE UNIQUE INDEX mail_turns_pkey ON public.mail_turns USING btree (event_id, subscriber)
 CREATE UNIQUE INDEX note_search_pkey ON public.note_search USING btree (note_id)
 CREATE UNIQUE INDEX notes_path_key ON public.notes USING btree (owner_id, genre, path) WHERE ((deleted_at IS NULL) AND (genre <> 'raw'::text))
 CREATE UNIQUE INDEX notes_pkey ON public.notes USING btree (id)
@@ -162,6 +252,7 @@ CREATE UNIQUE INDEX notes_sibling_title_key ON public.notes USING btree (owner_i
 CREATE UNIQUE INDEX owners_handle_key ON public.owners USING btree (handle)
 CREATE UNIQUE INDEX owners_pkey ON public.owners USING btree (id)
 CREATE UNIQUE INDEX periodic_runs_pkey ON public.periodic_runs USING btree (name)
+CREATE UNIQUE INDEX rate_limits_pkey ON public.rate_limits USING btree (bucket, key)
 CREATE UNIQUE INDEX river_job_pkey ON public.river_job USING btree (id)
 CREATE UNIQUE INDEX river_job_unique_idx ON public.river_job USING btree (unique_key) WHERE ((unique_key IS NOT NULL) AND (unique_states IS NOT NULL) AND river_job_state_in_bitmask(unique_states, state))
 CREATE UNIQUE INDEX river_leader_pkey ON public.river_leader USING btree (name)
@@ -174,11 +265,33 @@ CREATE UNIQUE INDEX sign_in_links_pkey ON public.sign_in_links USING btree (toke
 CREATE UNIQUE INDEX tasks_pkey ON public.tasks USING btree (event_id, subscriber)
 CREATE UNIQUE INDEX tokens_hash_key ON public.tokens USING btree (token_hash)
 CREATE UNIQUE INDEX tokens_pkey ON public.tokens USING btree (id)
+CREATE UNIQUE INDEX visitor_grants_pkey ON public.visitor_grants USING btree (session_hash, code_id)
+CREATE UNIQUE INDEX visitor_sessions_pkey ON public.visitor_sessions USING btree (id_hash)
 
 -- constraints
+access_requests access_requests_approved_has_code: CHECK (((state <> ALL (ARRAY['approved'::text, 'replied'::text])) OR ((code_id IS NOT NULL) AND (approved_at IS NOT NULL))))
+access_requests access_requests_code_id_fkey: FOREIGN KEY (code_id) REFERENCES codes(id)
+access_requests access_requests_mail_state_known: CHECK ((mail_state = ANY (ARRAY['sending'::text, 'sent'::text, 'failed'::text])))
+access_requests access_requests_pkey: PRIMARY KEY (id)
+access_requests access_requests_replied_was_sent: CHECK (((state = 'replied'::text) <= (replied_at IS NOT NULL)))
+access_requests access_requests_state_known: CHECK ((state = ANY (ARRAY['open'::text, 'approved'::text, 'replied'::text, 'closed'::text])))
+availability availability_owner_id_fkey: FOREIGN KEY (owner_id) REFERENCES owners(id)
+availability availability_pkey: PRIMARY KEY (owner_id)
+bookings bookings_cancelled_by_known: CHECK ((cancelled_by = ANY (ARRAY['owner'::text, 'visitor'::text])))
+bookings bookings_cancelled_whole: CHECK (((state = 'cancelled'::text) = ((cancelled_at IS NOT NULL) AND (cancelled_by IS NOT NULL))))
+bookings bookings_code_id_fkey: FOREIGN KEY (code_id) REFERENCES codes(id)
+bookings bookings_mail_state_known: CHECK ((mail_state = ANY (ARRAY['sending'::text, 'sent'::text, 'failed'::text])))
+bookings bookings_no_overlap: EXCLUDE USING gist (owner_id WITH =, busy WITH &&) WHERE ((state = 'confirmed'::text))
+bookings bookings_pkey: PRIMARY KEY (id)
+bookings bookings_state_known: CHECK ((state = ANY (ARRAY['confirmed'::text, 'cancelled'::text])))
+bookings bookings_time_forward: CHECK ((starts_at < ends_at))
+calendar_feeds calendar_feeds_owner_id_fkey: FOREIGN KEY (owner_id) REFERENCES owners(id)
+calendar_feeds calendar_feeds_pkey: PRIMARY KEY (owner_id)
+codes codes_pkey: PRIMARY KEY (id)
 event_queue event_queue_pkey: PRIMARY KEY (event_id)
 events events_pkey: PRIMARY KEY (id)
 idempotency_keys idempotency_keys_pkey: PRIMARY KEY (owner_id, scope, key)
+mail_turns mail_turns_pkey: PRIMARY KEY (event_id, subscriber)
 note_search note_search_pkey: PRIMARY KEY (note_id)
 notes notes_genre_known: CHECK ((genre = ANY (ARRAY['raw'::text, 'wiki'::text, 'output'::text])))
 notes notes_parent_id_fkey: FOREIGN KEY (parent_id) REFERENCES notes(id)
@@ -191,6 +304,7 @@ notes notes_visibility_known: CHECK ((visibility = ANY (ARRAY['private'::text, '
 owners owners_handle_format: CHECK ((handle ~ '^[a-z0-9][a-z0-9-]{0,62}$'::text))
 owners owners_pkey: PRIMARY KEY (id)
 periodic_runs periodic_runs_pkey: PRIMARY KEY (name)
+rate_limits rate_limits_pkey: PRIMARY KEY (bucket, key)
 river_job finalized_or_finalized_at_null: CHECK ((((finalized_at IS NULL) AND (state <> ALL (ARRAY['cancelled'::river_job_state, 'completed'::river_job_state, 'discarded'::river_job_state]))) OR ((finalized_at IS NOT NULL) AND (state = ANY (ARRAY['cancelled'::river_job_state, 'completed'::river_job_state, 'discarded'::river_job_state])))))
 river_job kind_length: CHECK (((char_length(kind) > 0) AND (char_length(kind) < 128)))
 river_job max_attempts_is_positive: CHECK ((max_attempts > 0))
@@ -215,11 +329,16 @@ tasks tasks_pkey: PRIMARY KEY (event_id, subscriber)
 tasks tasks_state_known: CHECK ((state = ANY (ARRAY['pending'::text, 'running'::text, 'completed'::text, 'discarded'::text, 'cancelled'::text])))
 tokens tokens_owner_id_fkey: FOREIGN KEY (owner_id) REFERENCES owners(id)
 tokens tokens_pkey: PRIMARY KEY (id)
+visitor_grants visitor_grants_code_id_fkey: FOREIGN KEY (code_id) REFERENCES codes(id)
+visitor_grants visitor_grants_pkey: PRIMARY KEY (session_hash, code_id)
+visitor_grants visitor_grants_session_hash_fkey: FOREIGN KEY (session_hash) REFERENCES visitor_sessions(id_hash) ON DELETE CASCADE
+visitor_sessions visitor_sessions_pkey: PRIMARY KEY (id_hash)
 
 -- settings
 event_queue: autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=1000, autovacuum_vacuum_cost_delay=0
 
 -- triggers
+CREATE TRIGGER mail_state_follows AFTER UPDATE OF state ON public.tasks FOR EACH ROW WHEN (((new.subscriber = ANY (ARRAY['access_request.approval_mail'::text, 'booking.mail'::text])) AND (old.state IS DISTINCT FROM new.state))) EXECUTE FUNCTION mail_state_follows()
 CREATE TRIGGER notes_changed AFTER UPDATE ON public.notes FOR EACH ROW WHEN ((old.version IS DISTINCT FROM new.version)) EXECUTE FUNCTION notes_changed()
 CREATE TRIGGER notes_created_or_erased AFTER INSERT OR DELETE ON public.notes FOR EACH ROW EXECUTE FUNCTION notes_changed()
 CREATE TRIGGER notes_touch BEFORE UPDATE ON public.notes FOR EACH ROW WHEN (((((((((((((old.genre IS DISTINCT FROM new.genre) OR (old.title IS DISTINCT FROM new.title)) OR (old.path IS DISTINCT FROM new.path)) OR (old.parent_id IS DISTINCT FROM new.parent_id)) OR (old.body IS DISTINCT FROM new.body)) OR (old.tags IS DISTINCT FROM new.tags)) OR (old.aliases IS DISTINCT FROM new.aliases)) OR (old.visibility IS DISTINCT FROM new.visibility)) OR (old.show_as_source IS DISTINCT FROM new.show_as_source)) OR (old.source IS DISTINCT FROM new.source)) OR (old.promoted_to IS DISTINCT FROM new.promoted_to)) OR (old.deleted_at IS DISTINCT FROM new.deleted_at))) EXECUTE FUNCTION notes_touch()
@@ -227,6 +346,27 @@ CREATE TRIGGER tasks_follow_job AFTER UPDATE OF state ON public.river_job FOR EA
 CREATE TRIGGER tasks_follow_job_deletion AFTER DELETE ON public.river_job FOR EACH ROW WHEN ((old.state <> ALL (ARRAY['completed'::river_job_state, 'discarded'::river_job_state, 'cancelled'::river_job_state]))) EXECUTE FUNCTION tasks_follow_job_deletion()
 
 -- functions
+CREATE OR REPLACE FUNCTION public.mail_state_follows()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+DECLARE
+    mail text := CASE NEW.state WHEN 'completed' THEN 'sent' WHEN 'pending' THEN 'sending' WHEN 'running' THEN 'sending' ELSE 'failed' END;
+BEGIN
+    IF NEW.subscriber = 'access_request.approval_mail' THEN
+        UPDATE access_requests SET mail_state = mail WHERE id = NEW.subject::uuid AND mail_event = NEW.event_id AND mail_state IS DISTINCT FROM mail;
+        IF NEW.state = 'completed' THEN
+            UPDATE access_requests
+            SET state = CASE state WHEN 'approved' THEN 'replied' ELSE state END, replied_at = coalesce(replied_at, clock_timestamp())
+            WHERE id = NEW.subject::uuid;
+        END IF;
+    ELSE
+        UPDATE bookings SET mail_state = mail WHERE id = NEW.subject::uuid AND mail_event = NEW.event_id AND mail_state IS DISTINCT FROM mail;
+    END IF;
+    RETURN NULL;
+END
+$function$
+
 CREATE OR REPLACE FUNCTION public.notes_changed()
  RETURNS trigger
  LANGUAGE plpgsql

@@ -31,8 +31,13 @@ func routes() map[string]route {
 			}
 			return task.IndexArgs{OwnerID: e.OwnerID, NoteID: note, Trace: e.Trace}, nil
 		}},
-		task.MailTest:  {args: func(e outbox.Event) (river.JobArgs, error) { return task.MailTestArgs{Caused: caused(e)}, nil }},
-		task.TasksBulk: {args: func(e outbox.Event) (river.JobArgs, error) { return task.BulkArgs{Caused: caused(e)}, nil }},
+		task.MailTest:         {args: func(e outbox.Event) (river.JobArgs, error) { return task.MailTestArgs{Caused: caused(e)}, nil }},
+		task.TasksBulk:        {args: func(e outbox.Event) (river.JobArgs, error) { return task.BulkArgs{Caused: caused(e)}, nil }},
+		task.ApprovalMail:     {args: func(e outbox.Event) (river.JobArgs, error) { return task.ApprovalMailArgs{Caused: caused(e)}, nil }},
+		task.OwnerNotify:      {args: func(e outbox.Event) (river.JobArgs, error) { return task.OwnerNotifyArgs{Caused: caused(e)}, nil }},
+		task.BookingMail:      {args: func(e outbox.Event) (river.JobArgs, error) { return task.BookingMailArgs{Caused: caused(e)}, nil }},
+		task.BookingOwnerMail: {args: func(e outbox.Event) (river.JobArgs, error) { return task.BookingOwnerMailArgs{Caused: caused(e)}, nil }},
+		task.SignInMail:       {args: func(e outbox.Event) (river.JobArgs, error) { return task.SignInMailArgs{Caused: caused(e)}, nil }},
 		task.PeriodicRun: {args: func(e outbox.Event) (river.JobArgs, error) {
 			return task.PeriodicArgs{Caused: caused(e), Name: e.Subject}, nil
 		}},

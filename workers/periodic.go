@@ -7,6 +7,8 @@ import (
 
 	"github.com/riverqueue/river"
 
+	"standmeet/shared/auth"
+	"standmeet/shared/limit"
 	"standmeet/shared/op"
 	"standmeet/shared/outbox"
 	"standmeet/shared/pg"
@@ -57,6 +59,15 @@ func runPeriodic(ctx context.Context, db *pg.DB, name string) (note string, err 
 		return retain("events", func() (int64, error) { return outbox.DeleteOld(ctx, db, keepEvents, retentionBatch) })
 	case "tasks.retention":
 		return retain("tasks", func() (int64, error) { return task.DeleteOld(ctx, db, keepTasks, retentionBatch) })
+	case "guests.retention":
+		return retain("sessions and limits", func() (int64, error) {
+			sessions, err := auth.DeleteOldVisitors(ctx, db, retentionBatch)
+			if err != nil || sessions == retentionBatch {
+				return sessions, err
+			}
+			limits, err := limit.DeleteOld(ctx, db, retentionBatch)
+			return max(sessions, limits), err
+		})
 	case "idempotency.retention":
 		return retain("keys", func() (int64, error) { return op.DeleteOldKeys(ctx, db, keepKeys, retentionBatch) })
 	case "relay.sweep":

@@ -15,6 +15,7 @@ import (
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 
 	"standmeet/shared/pg"
+	"standmeet/shared/secret"
 	"standmeet/shared/task"
 	"standmeet/shared/telemetry"
 )
@@ -41,6 +42,11 @@ type Options struct {
 	Logger *slog.Logger
 	// Mail sends mails; nil refuses them for good.
 	Mail Mailer
+	// Keys derive the codes and tokens that mails hold; without them those mails
+	// fail for good.
+	Keys secret.Keys
+	// PublicURL is where the links in mails lead, without a final slash.
+	PublicURL string
 	// Telemetry records each attempt; nil doesn't.
 	Telemetry *telemetry.Telemetry
 	// register replaces the kinds, in tests
@@ -95,9 +101,15 @@ func New(effects, jobs *pg.DB, o Options) (*Workers, error) {
 	w := &Workers{effects: effects, jobs: jobs, index: newIndexer(effects, o.Logger, o.Telemetry), log: o.Logger}
 	registry := river.NewWorkers()
 	if o.register == nil {
+		p := &post{db: effects, mailer: o.Mail, keys: o.Keys, url: o.PublicURL}
 		o.register = func(registry *river.Workers, e *env) {
 			river.AddWorker(registry, newWorker(e, task.CorpusIndex, quick, w.index.work))
-			river.AddWorker(registry, newWorker(e, task.MailTest, patient, mailTest(effects, o.Mail)))
+			river.AddWorker(registry, newWorker(e, task.MailTest, patient, mailTest(p)))
+			river.AddWorker(registry, newWorker(e, task.ApprovalMail, patient, approvalMail(p)))
+			river.AddWorker(registry, newWorker(e, task.OwnerNotify, patient, ownerNotify(p)))
+			river.AddWorker(registry, newWorker(e, task.BookingMail, patient, bookingMail(p)))
+			river.AddWorker(registry, newWorker(e, task.BookingOwnerMail, patient, bookingOwnerMail(p)))
+			river.AddWorker(registry, newWorker(e, task.SignInMail, patient, signInMail(p)))
 			river.AddWorker(registry, newWorker(e, task.TasksBulk, quick, bulk(effects)))
 			river.AddWorker(registry, newWorker(e, task.PeriodicRun, quick, periodic(effects)))
 		}

@@ -15,34 +15,16 @@ import (
 	"standmeet/shared/waiter"
 )
 
-// Mail is where a mail stands, and its receipt.
-type Mail struct {
-	State string `json:"state" enum:"sending,sent,failed" jsonschema:"sent only once the mail server has taken it"`
-	JobID string `json:"job_id" jsonschema:"the receipt: follow it with tasks.get"`
-}
-
-func mailOf(id task.ID, s task.State) Mail {
-	m := Mail{State: "sending", JobID: id.String()}
-	switch s {
-	case task.Completed:
-		m.State = "sent"
-	case task.Discarded, task.Cancelled:
-		m.State = "failed"
-	case task.Pending, task.Running, task.Retryable:
-	}
-	return m
-}
-
 // MailSent answers mail.send_test.
 type MailSent struct {
-	Mail     Mail        `json:"mail"`
+	Mail     task.Mail   `json:"mail"`
 	Sentence string      `json:"sentence" jsonschema:"what can truthfully be said about it now"`
 	Wait     waiter.Wait `json:"wait"`
 }
 
 // PendingReceipt is the task that was not waited for to its end.
 func (m MailSent) PendingReceipt() string {
-	if m.Mail.State == "sending" {
+	if m.Mail.State == task.MailSending {
 		return m.Mail.JobID
 	}
 	return ""
@@ -50,7 +32,7 @@ func (m MailSent) PendingReceipt() string {
 
 // sent is what can be said about a test mail whose task is in state s.
 func sent(id task.ID, s task.State, w waiter.Wait) MailSent {
-	return MailSent{Mail: mailOf(id, s), Sentence: task.Say(task.MailTest, s), Wait: w}
+	return MailSent{Mail: task.MailOf(id, s), Sentence: task.Say(task.MailTest, s), Wait: w}
 }
 
 // SendTestMail declares mail.send_test.

@@ -44,7 +44,7 @@ func published(n notes.Note) PublicNote {
 func (d Deps) readers(ctx context.Context, c auth.Caller, handle string) (owner uuid.UUID, seen []notes.Visibility, err error) {
 	owner, err = notes.OwnerOf(ctx, d.DB, handle)
 	seen = []notes.Visibility{notes.Public}
-	if c.Kind != auth.Anonymous && c.OwnerID == owner {
+	if c.Reads(owner) {
 		seen = append(seen, notes.Coded)
 	}
 	return owner, seen, err

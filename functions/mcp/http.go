@@ -109,7 +109,7 @@ func (e *endpoint) admit(w http.ResponseWriter, r *http.Request) (caller auth.Ca
 			return caller, nil, err
 		}
 	}
-	if caller.Kind == auth.Anonymous {
+	if caller.Kind != auth.Owner {
 		return caller, nil, fault.New(fault.Unauthorized, "unauthorized", "Send an API token: Authorization: Bearer <token>.")
 	}
 	body, err = io.ReadAll(http.MaxBytesReader(w, r.Body, e.maxBody))

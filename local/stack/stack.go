@@ -14,6 +14,7 @@ import (
 	"standmeet/relay"
 	"standmeet/shared/outbox"
 	"standmeet/shared/pg"
+	"standmeet/shared/secret"
 	"standmeet/shared/task"
 	"standmeet/shared/telemetry"
 	"standmeet/shared/waiter"
@@ -28,6 +29,9 @@ type Options struct {
 	URL    string
 	Logger *slog.Logger
 	Mail   workers.Mailer
+	// Keys and PublicURL are as in workers.Options.
+	Keys      secret.Keys
+	PublicURL string
 	// Conns is the size of the pool that requests use; 0 is 24.
 	Conns int32
 	// Telemetry records what the parts do; nil doesn't. Whoever made it shuts it
@@ -110,7 +114,7 @@ func Start(ctx context.Context, o Options, p Parts) (*Stack, error) {
 		if err != nil {
 			return abort(err)
 		}
-		if w, err = workers.New(effects, jobs, workers.Options{Logger: o.Logger, Mail: o.Mail, Telemetry: o.Telemetry}); err != nil {
+		if w, err = workers.New(effects, jobs, workers.Options{Logger: o.Logger, Mail: o.Mail, Keys: o.Keys, PublicURL: o.PublicURL, Telemetry: o.Telemetry}); err != nil {
 			return abort(err)
 		}
 	}

@@ -46,6 +46,11 @@ type Caller struct {
 	TokenID uuid.UUID
 	// Scopes are "<family>:read", "<family>:write" or AllScopes.
 	Scopes []string
+	// Grants are the codes that a visitor redeemed and that still hold. An owner
+	// may hold some too, of other owners.
+	Grants []Grant
+	// VisitorSession is the secret of the session that holds them.
+	VisitorSession string
 	// RemoteAddr is the caller's IP address without a port, as the gateway saw it.
 	RemoteAddr string
 }
@@ -56,16 +61,40 @@ func (c Caller) Allows(scope string) bool {
 	return scope == "" || slices.Contains(c.Scopes, scope) || slices.Contains(c.Scopes, AllScopes)
 }
 
+// Grant is an access code that was redeemed.
+type Grant struct{ OwnerID, CodeID uuid.UUID }
+
+// Reads reports whether the caller may see what owner shares by code: the owner,
+// and visitors who redeemed a code.
+func (c Caller) Reads(owner uuid.UUID) bool {
+	_, granted := c.Code(owner)
+	return granted || c.Kind == Owner && c.OwnerID == owner
+}
+
+// Code is a code of owner's that the caller redeemed.
+func (c Caller) Code(owner uuid.UUID) (code uuid.UUID, ok bool) {
+	i := slices.IndexFunc(c.Grants, func(g Grant) bool { return g.OwnerID == owner })
+	if i < 0 {
+		return uuid.UUID{}, false
+	}
+	return c.Grants[i].CodeID, true
+}
+
 // Credentials are what a request carried. The zero value is none.
 type Credentials struct {
 	// Bearer is the token of the Authorization header (RFC 6750).
 	Bearer string
 	// Session is the value of the session cookie.
 	Session string
+	// Visitor is the value of the visitor cookie.
+	Visitor string
 }
 
-// SessionCookie is the name of the cookie that holds a session.
-const SessionCookie = "sm_session"
+// The cookies that hold an owner's session and a visitor's.
+const (
+	SessionCookie = "sm_session"
+	VisitorCookie = "sm_visitor"
+)
 
 // CredentialsOf reads what a request carries. A bearer token wins over a
 // session, so that a request never acts for two owners. An Authorization header
@@ -76,8 +105,12 @@ func CredentialsOf(r *http.Request) Credentials {
 			return Credentials{Bearer: token}
 		}
 	}
+	var found Credentials
 	if c, err := r.Cookie(SessionCookie); err == nil {
-		return Credentials{Session: c.Value}
+		found.Session = c.Value
 	}
-	return Credentials{}
+	if c, err := r.Cookie(VisitorCookie); err == nil {
+		found.Visitor = c.Value
+	}
+	return found
 }

@@ -52,10 +52,23 @@ type Store struct {
 // "database_unavailable" (503).
 func (s *Store) Authenticate(ctx context.Context, c Credentials) (Caller, error) {
 	switch {
+	case strings.HasPrefix(c.Bearer, VisitorPrefix):
+		return s.byVisitor(ctx, c.Bearer)
 	case c.Bearer != "":
 		return s.byToken(ctx, c.Bearer)
 	case c.Session != "":
-		return s.bySession(ctx, c.Session)
+		caller, err := s.bySession(ctx, c.Session)
+		if err != nil || c.Visitor == "" {
+			return caller, err
+		}
+		visitor, err := s.byVisitor(ctx, c.Visitor)
+		if f := fault.From(err); f != nil && f.Kind != fault.Unauthorized {
+			return Caller{}, err
+		}
+		caller.Grants, caller.VisitorSession = visitor.Grants, visitor.VisitorSession
+		return caller, nil
+	case c.Visitor != "":
+		return s.byVisitor(ctx, c.Visitor)
 	}
 	return Caller{}, nil
 }

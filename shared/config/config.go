@@ -17,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"standmeet/shared/email"
+	"standmeet/shared/secret"
 )
 
 // Config is everything that a process may be told. Load fills in the defaults,
@@ -37,6 +38,10 @@ type Config struct {
 	SMTPURL *url.URL
 	// MailFrom is MAIL_FROM, the address that mail comes from [standmeet@localhost].
 	MailFrom string
+	// SecretKey is SECRET_KEY, a comma list of keys of at least 32 bytes in base64:
+	// access codes and the like are made with the first, and the others still find
+	// those made before [empty: one that is kept with the embedded server's data].
+	SecretKey secret.Keys
 	// S3Endpoint is S3_ENDPOINT, an http or https URL [nil: blobs are files].
 	S3Endpoint *url.URL
 	// Egress is EGRESS_ALLOW. It must be empty in production.
@@ -109,6 +114,12 @@ func Load(lookup func(string) (string, bool)) (Config, error) {
 	}
 	if u := r.address("OTEL_EXPORTER_OTLP_ENDPOINT", "http", "https"); u != nil {
 		c.OTLPEndpoint = u.String()
+	}
+	if keys := r.get("SECRET_KEY"); keys != "" {
+		var err error
+		if c.SecretKey, err = secret.ParseKeys(keys); err != nil {
+			r.fail("SECRET_KEY", "%v", err)
+		}
 	}
 	for _, kind := range SourceKinds() {
 		if u := r.address("SOURCE_BASE_URL_"+strings.ToUpper(kind), "http", "https"); u != nil {

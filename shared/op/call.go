@@ -46,7 +46,13 @@ type Call struct {
 	IdempotencyKey string
 	// Progress is never nil.
 	Progress Progress
+
+	scope string
 }
+
+// Owner refuses a caller who is not an owner with the operation's scope, as an
+// operation with Owner access would.
+func (c *Call) Owner(caller auth.Caller) error { return ownerWith(caller, c.scope) }
 
 type callKey struct{}
 
@@ -100,21 +106,26 @@ func (o *Operation) Call(ctx context.Context, caller auth.Caller, args json.RawM
 }
 
 func (o *Operation) authorize(c auth.Caller) error {
-	switch {
-	case o.spec.Access == Public:
+	if o.spec.Access != Owner {
 		return nil
+	}
+	return ownerWith(c, o.spec.Scope)
+}
+
+func ownerWith(c auth.Caller, scope string) error {
+	switch {
 	case c.Kind == auth.Anonymous:
 		return fault.New(fault.Unauthorized, "unauthorized", "This needs a token or a session of the owner.")
 	case c.Kind != auth.Owner:
 		return fault.New(fault.Forbidden, "forbidden", "Only the owner may do this.")
-	case !c.Allows(o.spec.Scope):
-		return fault.New(fault.Forbidden, "forbidden_scope", fmt.Sprintf("The token lacks the scope %s.", o.spec.Scope))
+	case !c.Allows(scope):
+		return fault.New(fault.Forbidden, "forbidden_scope", fmt.Sprintf("The token lacks the scope %s.", scope))
 	}
 	return nil
 }
 
 func (o *Operation) newCall(ctl *controls, info CallInfo) (*Call, error) {
-	c := &Call{Operation: o.spec.Name, Face: info.Face, RequestID: info.RequestID, Progress: info.Progress}
+	c := &Call{scope: o.spec.Scope, Operation: o.spec.Name, Face: info.Face, RequestID: info.RequestID, Progress: info.Progress}
 	if c.Progress == nil {
 		c.Progress = func(float64, float64, string) {}
 	}
@@ -176,6 +187,9 @@ func (o *Operation) invoke(ctx context.Context, caller auth.Caller, in any, call
 	out, err := o.run(ctx, caller, in)
 	if err != nil {
 		return Result{}, err
+	}
+	if o.file {
+		return Result{Value: out, Status: o.spec.Status}, nil
 	}
 	body, err := o.output.encode(out)
 	if err != nil {

@@ -28,6 +28,9 @@ type Server struct {
 	// Authenticate tells whose credentials these are. It is only asked about
 	// credentials that aren't empty; unknown ones are fault "unauthorized".
 	Authenticate func(ctx context.Context, c auth.Credentials) (auth.Caller, error)
+	// Limit refuses a caller who is no owner when their address asks too often;
+	// nil doesn't.
+	Limit func(ctx context.Context, address string) error
 	// Logger hears of every failure that is ours; nil is slog.Default.
 	Logger *slog.Logger
 	// MaxWait bounds the wait of every operation; 0 doesn't, and a negative one
@@ -55,7 +58,7 @@ func (s *Server) Caller(r *http.Request) (auth.Caller, error) {
 			return auth.Caller{}, err
 		}
 	}
-	if credentials.Session != "" {
+	if credentials.Session != "" || credentials.Visitor != "" {
 		// a browser sends the cookie along whoever made it send the request
 		if err := http.NewCrossOriginProtection().Check(r); err != nil {
 			return auth.Caller{}, &fault.Fault{Kind: fault.Forbidden, Code: "cross_origin", Err: err,
@@ -174,6 +177,10 @@ func (s *Server) handler(o *Operation) http.Handler {
 			WriteProblem(w, id, err)
 			return
 		}
+		if f, ok := res.Value.(File); ok {
+			f.serve(w, r, o.spec.Produces)
+			return
+		}
 		writeJSON(w, res.Status, "application/json", res.JSON)
 	})
 }
@@ -187,7 +194,7 @@ func (s *Server) serve(o *Operation, w http.ResponseWriter, r *http.Request, id 
 	}()
 	caller, err = s.Caller(r)
 	if f := fault.From(err); f != nil {
-		if o.spec.Access != Public || f.Kind != fault.Unauthorized {
+		if o.spec.Access == Owner || f.Kind != fault.Unauthorized {
 			return res, caller, err
 		}
 		// a stale session must not keep anybody from what is public
@@ -200,6 +207,11 @@ func (s *Server) serve(o *Operation, w http.ResponseWriter, r *http.Request, id 
 	}
 	if err := o.authorize(caller); err != nil {
 		return res, caller, err
+	}
+	if caller.Kind != auth.Owner && s.Limit != nil {
+		if err := s.Limit(r.Context(), caller.RemoteAddr); err != nil {
+			return res, caller, err
+		}
 	}
 	body, err := o.readBody(w, r)
 	if err != nil {

@@ -69,7 +69,10 @@ func (o *Operation) openAPI() object {
 	s := o.spec
 	family, _, _ := strings.Cut(s.Name, ".")
 	success := object{"description": "Success."}
-	if s.Status != http.StatusNoContent {
+	switch {
+	case o.file:
+		success["content"] = object{s.Produces: object{"schema": object{}}}
+	case s.Status != http.StatusNoContent:
 		success["content"] = object{"application/json": object{"schema": o.result}}
 	}
 	if len(s.Headers) > 0 {
@@ -92,8 +95,12 @@ func (o *Operation) openAPI() object {
 	if s.Description != "" {
 		out["description"] = s.Description
 	}
-	if s.Access == Owner {
-		out["security"] = []object{{"bearer": []string{}}, {"session": []string{}}}
+	if s.Access != Public {
+		security := []object{{"bearer": []string{}}, {"session": []string{}}}
+		if s.Access == Guest {
+			security = append(security, object{})
+		}
+		out["security"] = security
 		out["x-scope"] = s.Scope
 	}
 	if params := o.parameters(); len(params) > 0 {

@@ -41,12 +41,20 @@ const (
 	Owner Access = iota
 	// Public operations take anyone; a caller who is known is still told to the handler.
 	Public
+	// Guest operations take an owner who holds the scope, and a visitor who proves
+	// to the handler that it is theirs. The handler asks Call.Owner unless the
+	// visitor's proof is there.
+	Guest
 )
 
 // String is the word that the manifest uses.
 func (a Access) String() string {
-	if a == Public {
+	switch a {
+	case Public:
 		return "public"
+	case Guest:
+		return "guest"
+	case Owner:
 	}
 	return "owner"
 }
@@ -84,6 +92,8 @@ type Spec struct {
 	Timeout time.Duration
 	// Memory of the function in MB; 0 is 256.
 	Memory int
+	// Produces is the media type of an Out that is a File.
+	Produces string
 	// Headers of a success over HTTP.
 	Headers []Header
 	// Say puts an answer into one sentence for a reader of text; nil says nothing.
@@ -107,6 +117,8 @@ type Operation struct {
 	run    func(ctx context.Context, c auth.Caller, in any) (any, error)
 
 	args, body, result *jsonschema.Schema
+	// the answer is a File
+	file bool
 }
 
 const maxTimeout = 29 * time.Second
@@ -153,7 +165,7 @@ func (o *Operation) compile(in, out reflect.Type, write bool) (err error) {
 		return fmt.Errorf("the name is not dotted lower case of at most 64 letters")
 	case s.Method == "" || !strings.HasPrefix(s.Path, "/"):
 		return fmt.Errorf("no route")
-	case s.Access == Owner && !scopeSyntax.MatchString(s.Scope):
+	case s.Access != Public && !scopeSyntax.MatchString(s.Scope):
 		return fmt.Errorf("scope %q is not <family>:read or <family>:write", s.Scope)
 	case s.Access == Public && s.Scope != "":
 		return fmt.Errorf("a public operation has no scope")
@@ -161,6 +173,10 @@ func (o *Operation) compile(in, out reflect.Type, write bool) (err error) {
 		return fmt.Errorf("no summary, or a tool without a description")
 	case s.MaxWait < 0 || s.MaxWait >= s.Timeout:
 		return fmt.Errorf("it would wait longer than its timeout")
+	case (out == reflect.TypeFor[File]()) != (s.Produces != ""):
+		return fmt.Errorf("it produces a media type and answers with no file, or the other way round")
+	case s.Produces != "" && s.Tool != nil:
+		return fmt.Errorf("a tool can't answer with a file")
 	case in.Kind() != reflect.Struct || out.Kind() != reflect.Struct:
 		return fmt.Errorf("input and output must be structs")
 	}
@@ -182,11 +198,14 @@ func (o *Operation) compile(in, out reflect.Type, write bool) (err error) {
 	for name := range declared {
 		return fmt.Errorf("the path's {%s} is not in the input", name)
 	}
+	o.args = o.input.schema(forArgs, func(*field) bool { return true })
+	o.body = o.input.schema(forBody, func(f *field) bool { return f.in == inBody })
+	if o.file = s.Produces != ""; o.file {
+		return nil
+	}
 	if o.output, err = shapeOf(out, "", nil); err != nil {
 		return err
 	}
-	o.args = o.input.schema(forArgs, func(*field) bool { return true })
-	o.body = o.input.schema(forBody, func(f *field) bool { return f.in == inBody })
 	o.result = o.output.schema(forResult)
 	return nil
 }
@@ -198,7 +217,7 @@ func (o *Operation) Spec() Spec { return o.spec }
 // references or combinators. It is shared; don't change it.
 func (o *Operation) InputSchema() *jsonschema.Schema { return o.args }
 
-// OutputSchema describes the answer in the same way.
+// OutputSchema describes the answer in the same way; nil where it is a file.
 func (o *Operation) OutputSchema() *jsonschema.Schema { return o.result }
 
 // ToolName is the name of the MCP tool: dotted as the operation's own, or with

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -29,8 +30,8 @@ const inFlight = 2 * time.Second
 //
 // It takes an idempotency key. What commit returned is stored under the key in
 // the same transaction, so that a repetition runs answer alone and a write that
-// failed left nothing. A key belongs to the owner, the operation and its path
-// parameters. Another input under the key is 422 idempotency_key_reused; a key
+// failed left nothing. A key belongs to the owner, or to the address of a caller
+// who is none, to the operation and its path parameters. Another input under the key is 422 idempotency_key_reused; a key
 // whose first request is still running after 2 s is 409 idempotency_in_flight.
 func NewWrite[In, C, Out any](
 	s Spec, db *pg.DB,
@@ -93,7 +94,7 @@ type keyRow struct {
 // waits for its end: after a rollback the row is ours, after a commit it is
 // there to be read.
 func (o *Operation) claim(ctx context.Context, tx *pg.Tx, c auth.Caller, in any, key string) (keyRow, error) {
-	row := keyRow{owner: c.OwnerID, scope: o.keyScope(in), key: key}
+	row := keyRow{owner: c.OwnerID, scope: o.keyScope(c, in), key: key}
 	canonical, err := json.Marshal(in)
 	if err != nil {
 		return row, err
@@ -147,10 +148,14 @@ func (r keyRow) store(ctx context.Context, tx *pg.Tx, committed any) error {
 	return err
 }
 
-// keyScope is the operation and the resource that the path names.
-func (o *Operation) keyScope(in any) string {
+// keyScope is the operation and the resource that the path names, and where the
+// request came from when nobody else is known to have sent it.
+func (o *Operation) keyScope(c auth.Caller, in any) string {
 	var b strings.Builder
 	b.WriteString(o.spec.Name)
+	if c.OwnerID == (uuid.UUID{}) {
+		fmt.Fprintf(&b, " from=%q", c.RemoteAddr)
+	}
 	v := reflect.ValueOf(in).Elem()
 	for _, f := range o.input.fields {
 		if f.in == inPath {

@@ -27,13 +27,43 @@ const (
 	TokenRevoked         = "token.revoked"
 	SignedIn             = "account.signed_in"
 	SignedOut            = "account.signed_out"
+	PasswordChanged      = "account.password_changed"
+	SignInLinkRequested  = "account.sign_in_link_requested"
+	AccessSubmitted      = "access_request.submitted"
+	AccessApproved       = "access_request.approved"
+	AccessMailRequested  = "access_request.mail_requested"
+	AccessClosed         = "access_request.closed"
+	CodeCreated          = "code.created"
+	CodeRevoked          = "code.revoked"
+	CodeRedeemed         = "code.redeemed"
+	AvailabilityChanged  = "availability.changed"
+	BookingCreated       = "booking.created"
+	BookingRescheduled   = "booking.rescheduled"
+	BookingCancelled     = "booking.cancelled"
+	FeedCreated          = "calendar_feed.created"
+	FeedRevoked          = "calendar_feed.revoked"
 )
 
 // Types lists every declared event type, ordered by name.
 func Types() []Type {
 	return []Type{
+		{Name: AccessApproved, Description: "An access request was approved and its code made.", Subscribers: []string{"access_request.approval_mail"}},
+		{Name: AccessClosed, Description: "An access request was closed without a code."},
+		{Name: AccessMailRequested, Description: "The owner asked for the mail with the code of an approved request to be sent again.", Subscribers: []string{"access_request.approval_mail"}},
+		{Name: AccessSubmitted, Description: "A visitor asked for access.", Subscribers: []string{"owner.notify"}},
+		{Name: PasswordChanged, Description: "The owner's password was set, changed or removed."},
+		{Name: SignInLinkRequested, Description: "Somebody who gave the address of the owner asked for a sign-in link.", Subscribers: []string{"account.sign_in_mail"}},
 		{Name: SignedIn, Description: "The owner signed in."},
 		{Name: SignedOut, Description: "The owner signed out."},
+		{Name: AvailabilityChanged, Description: "The owner changed when they can be booked."},
+		{Name: BookingCancelled, Description: "A booking was cancelled, by the owner or by the visitor.", Subscribers: []string{"booking.mail", "booking.owner_mail"}},
+		{Name: BookingCreated, Description: "A visitor booked a time.", Subscribers: []string{"booking.mail", "booking.owner_mail"}},
+		{Name: BookingRescheduled, Description: "A booking was moved to another time.", Subscribers: []string{"booking.mail", "booking.owner_mail"}},
+		{Name: FeedCreated, Description: "The address of the calendar feed was made, in place of an earlier one if there was one."},
+		{Name: FeedRevoked, Description: "The address of the calendar feed stopped working."},
+		{Name: CodeCreated, Description: "The owner made an access code without a request."},
+		{Name: CodeRedeemed, Description: "A visitor redeemed an access code."},
+		{Name: CodeRevoked, Description: "An access code was revoked."},
 		{Name: NoteChanged, Description: "A note was created, changed, moved, deleted or restored.", Subscribers: []string{"corpus.index"}},
 		{Name: MailTestRequested, Description: "The owner asked for a test mail.", Subscribers: []string{"mail.test"}},
 		{Name: PeriodicRunRequested, Description: "The owner asked for a periodic job to run now.", Subscribers: []string{"periodic.run"}},

@@ -51,6 +51,39 @@ type MailTestArgs struct{ Caused }
 // Kind is the River job kind.
 func (MailTestArgs) Kind() string { return MailTest }
 
+// ApprovalMailArgs asks for the mail with an access code; Subject is the request.
+type ApprovalMailArgs struct{ Caused }
+
+// Kind is the River job kind.
+func (ApprovalMailArgs) Kind() string { return ApprovalMail }
+
+// OwnerNotifyArgs asks for the owner to be told of an access request; Subject is
+// the request.
+type OwnerNotifyArgs struct{ Caused }
+
+// Kind is the River job kind.
+func (OwnerNotifyArgs) Kind() string { return OwnerNotify }
+
+// BookingMailArgs asks for the visitor to be told of what became of a booking;
+// Subject is the booking.
+type BookingMailArgs struct{ Caused }
+
+// Kind is the River job kind.
+func (BookingMailArgs) Kind() string { return BookingMail }
+
+// BookingOwnerMailArgs asks for the owner to be told of what became of a booking;
+// Subject is the booking.
+type BookingOwnerMailArgs struct{ Caused }
+
+// Kind is the River job kind.
+func (BookingOwnerMailArgs) Kind() string { return BookingOwnerMail }
+
+// SignInMailArgs asks for a mail with a sign-in link; Subject is the owner.
+type SignInMailArgs struct{ Caused }
+
+// Kind is the River job kind.
+func (SignInMailArgs) Kind() string { return SignInMail }
+
 // BulkArgs asks for many tasks to be retried or cancelled; Data is a [Bulk].
 type BulkArgs struct{ Caused }
 

@@ -7,10 +7,15 @@ import (
 
 // The task kinds.
 const (
-	CorpusIndex = "corpus.index"
-	MailTest    = "mail.test"
-	TasksBulk   = "tasks.bulk"
-	PeriodicRun = "periodic.run"
+	ApprovalMail     = "access_request.approval_mail"
+	SignInMail       = "account.sign_in_mail"
+	BookingMail      = "booking.mail"
+	BookingOwnerMail = "booking.owner_mail"
+	CorpusIndex      = "corpus.index"
+	MailTest         = "mail.test"
+	OwnerNotify      = "owner.notify"
+	PeriodicRun      = "periodic.run"
+	TasksBulk        = "tasks.bulk"
 )
 
 // The queues, each with its own worker limit.
@@ -45,9 +50,16 @@ type Kind struct {
 
 // Kinds lists every declared kind, ordered by name.
 func Kinds() []Kind {
+	// the other end is somebody's mail server
+	const mailAttempts, mailTimeout = 8, 40 * time.Second
 	return []Kind{
+		{Name: ApprovalMail, Title: "Mail an access code", Queue: QueueNotify, MaxAttempts: mailAttempts, Timeout: mailTimeout},
+		{Name: SignInMail, Title: "Mail a sign-in link", Queue: QueueNotify, MaxAttempts: mailAttempts, Timeout: mailTimeout},
+		{Name: BookingMail, Title: "Mail a visitor about a booking", Queue: QueueNotify, MaxAttempts: mailAttempts, Timeout: mailTimeout},
+		{Name: BookingOwnerMail, Title: "Mail the owner about a booking", Queue: QueueNotify, MaxAttempts: mailAttempts, Timeout: mailTimeout},
 		{Name: CorpusIndex, Title: "Index a note", Queue: QueueIndex, MaxAttempts: 12, Timeout: 15 * time.Second, Transactional: true},
-		{Name: MailTest, Title: "Send a test mail", Queue: QueueNotify, MaxAttempts: 8, Timeout: 40 * time.Second},
+		{Name: MailTest, Title: "Send a test mail", Queue: QueueNotify, MaxAttempts: mailAttempts, Timeout: mailTimeout},
+		{Name: OwnerNotify, Title: "Mail the owner about an access request", Queue: QueueNotify, MaxAttempts: mailAttempts, Timeout: mailTimeout},
 		{Name: PeriodicRun, Title: "Run a periodic job now", Queue: QueueMaintenance, MaxAttempts: 3, Timeout: 20 * time.Second},
 		{Name: TasksBulk, Title: "Retry or cancel many tasks", Queue: QueueMaintenance, MaxAttempts: 8, Timeout: 20 * time.Second},
 	}

@@ -231,6 +231,26 @@ func Discard(ctx context.Context, tx *pg.Tx, j Job) error {
 	return err
 }
 
+// Drop marks every open task that the job covers as cancelled, for a reason that
+// its owner reads as its error: the work was not done, nothing went wrong, and
+// no alert is due.
+func Drop(ctx context.Context, tx *pg.Tx, j Job, why string) error {
+	rows, err := tx.Query(ctx, `
+		UPDATE tasks SET state = 'cancelled', finished_at = clock_timestamp(), started_at = $2, attempts = $3,
+			errors = coalesce(errors, '[]') || jsonb_build_array(jsonb_build_object('at', clock_timestamp(), 'attempt', $3::int, 'error', $4::text))
+		WHERE job_id = $1 AND subject = $5 AND state IN ('pending', 'running')
+		RETURNING event_id, subscriber`, j.ID, j.StartedAt, j.Attempt, why, j.Subject)
+	if err != nil {
+		return err
+	}
+	var id ID
+	_, err = pgx.ForEachRow(rows, []any{&id.Event, &id.Subscriber}, func() error {
+		tx.Notify(Final, id.String())
+		return nil
+	})
+	return err
+}
+
 // Lost ends a task whose work can't be enqueued any more, because what asked
 // for it is no longer kept.
 func Lost(ctx context.Context, tx *pg.Tx, id ID, why string) error {

@@ -1,0 +1,74 @@
+package auth
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+
+	"standmeet/shared/pg"
+)
+
+// VisitorPrefix begins the secret of every visitor's session.
+const VisitorPrefix = "smv_"
+
+// VisitorLife is how long a visitor's session lasts from its latest code.
+const VisitorLife = 90 * 24 * time.Hour
+
+func (s *Store) byVisitor(ctx context.Context, session string) (Caller, error) {
+	hash, ok := hashSecret(session, VisitorPrefix)
+	if !ok {
+		return Caller{}, errUnauthorized
+	}
+	var owners, codes []uuid.UUID
+	err := s.look(ctx, `
+		SELECT coalesce(array_agg(c.owner_id ORDER BY g.created_at DESC) FILTER (WHERE c.id IS NOT NULL), '{}'),
+			coalesce(array_agg(c.id ORDER BY g.created_at DESC) FILTER (WHERE c.id IS NOT NULL), '{}')
+		FROM visitor_sessions v
+		LEFT JOIN visitor_grants g ON g.session_hash = v.id_hash
+		LEFT JOIN codes c ON c.id = g.code_id AND c.revoked_at IS NULL AND (c.expires_at IS NULL OR c.expires_at > now())
+		WHERE v.id_hash = $1 AND v.expires_at > now()
+		GROUP BY v.id_hash`, hash, &owners, &codes)
+	if err != nil {
+		return Caller{}, refused(err)
+	}
+	c := Caller{Kind: Visitor, VisitorSession: session}
+	for i, owner := range owners {
+		c.Grants = append(c.Grants, Grant{OwnerID: owner, CodeID: codes[i]})
+	}
+	return c, nil
+}
+
+// Admit puts a code into a visitor's session, and begins one when session is
+// empty, unknown or expired. It gives the session's secret. admitted is false
+// when the session held the code already. Whether the code still takes members is
+// for the caller to see to.
+func Admit(ctx context.Context, tx *pg.Tx, session string, code uuid.UUID) (secret string, expires time.Time, admitted bool, err error) {
+	expires = time.Now().Add(VisitorLife).Truncate(time.Second)
+	hash, ok := hashSecret(session, VisitorPrefix)
+	if ok {
+		tag, err := tx.Exec(ctx, `UPDATE visitor_sessions SET expires_at = $2 WHERE id_hash = $1 AND expires_at > now()`, hash, expires)
+		if err != nil {
+			return "", expires, false, err
+		}
+		ok = tag.RowsAffected() == 1
+	}
+	if !ok {
+		session, hash = newSecret(VisitorPrefix)
+		if _, err := tx.Exec(ctx, `INSERT INTO visitor_sessions (id_hash, expires_at) VALUES ($1, $2)`, hash, expires); err != nil {
+			return "", expires, false, err
+		}
+	}
+	tag, err := tx.Exec(ctx, `
+		INSERT INTO visitor_grants (session_hash, code_id) VALUES ($1, $2) ON CONFLICT DO NOTHING`, hash, code)
+	return session, expires, err == nil && tag.RowsAffected() == 1, err
+}
+
+// DeleteOldVisitors removes visitors' sessions that have expired, at most n, and
+// reports how many.
+func DeleteOldVisitors(ctx context.Context, db *pg.DB, n int) (int64, error) {
+	tag, err := db.Exec(ctx, `
+		DELETE FROM visitor_sessions WHERE id_hash IN (
+			SELECT id_hash FROM visitor_sessions WHERE expires_at < now() ORDER BY expires_at LIMIT $1)`, n)
+	return tag.RowsAffected(), err
+}

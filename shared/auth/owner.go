@@ -52,3 +52,8 @@ func profile(ctx context.Context, q pg.Querier, where string, arg any) (p Profil
 	}
 	return p, pg.Fault(err)
 }
+
+// OwnerOf finds an owner by their public name; fault "not_found".
+func OwnerOf(ctx context.Context, q pg.Querier, handle string) (Profile, error) {
+	return profile(ctx, q, `handle = $1`, handle)
+}

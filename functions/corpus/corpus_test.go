@@ -52,14 +52,14 @@ func newHouse(t testing.TB, maxWait time.Duration) *house {
 	h.handler = h.catalog.Handler(&op.Server{MaxWait: maxWait, Authenticate: func(_ context.Context, c auth.Credentials) (auth.Caller, error) {
 		caller := auth.Caller{Kind: auth.Owner, Scopes: []string{auth.AllScopes}}
 		kind, id, _ := strings.Cut(c.Bearer, " ")
-		switch kind {
-		case "":
+		if kind == "" {
 			return auth.Caller{}, nil
-		case "visitor":
-			caller.Kind = auth.Visitor
 		}
-		var err error
-		caller.OwnerID, err = uuid.Parse(id)
+		owner, err := uuid.Parse(id)
+		if kind == "visitor" {
+			return auth.Caller{Kind: auth.Visitor, Grants: []auth.Grant{{OwnerID: owner}}}, err
+		}
+		caller.OwnerID = owner
 		return caller, err
 	}})
 	return h

@@ -8,13 +8,16 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/base64"
 	"errors"
 	"io"
 	"math/big"
 	"mime"
+	"mime/multipart"
 	"mime/quotedprintable"
 	"net"
 	netmail "net/mail"
+	"net/textproto"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -314,6 +317,10 @@ func TestSilentServer(t *testing.T) {
 type mailFacts struct {
 	header netmail.Header
 	text   string
+	html   string
+	// calendar is the iTIP part, attachment invite.ics; nil without them
+	calendar, attachment []byte
+	method               string
 }
 
 // inspect fails on anything that a mail server or reader may choke on.
@@ -327,7 +334,7 @@ func inspect(t *testing.T, raw []byte) mailFacts {
 			t.Errorf("a line of %d bytes", len(l))
 		}
 	}
-	head, body, _ := strings.Cut(string(raw), "\r\n\r\n")
+	head, _, _ := strings.Cut(string(raw), "\r\n\r\n")
 	for _, c := range []byte(head) {
 		if c >= 0x80 {
 			t.Error("8-bit header")
@@ -348,14 +355,70 @@ func inspect(t *testing.T, raw []byte) mailFacts {
 			t.Errorf("%s appears %d times", h, n)
 		}
 	}
-	if parsed.Header.Get("Bcc") != "" || parsed.Header.Get("Content-Type") != "text/plain; charset=UTF-8" {
+	if parsed.Header.Get("Bcc") != "" || parsed.Header.Get("Cc") != "" {
 		t.Errorf("%v", parsed.Header)
 	}
-	text, err := io.ReadAll(quotedprintable.NewReader(strings.NewReader(body)))
+	facts := mailFacts{header: parsed.Header}
+	inspectPart(t, textproto.MIMEHeader(parsed.Header), parsed.Body, &facts)
+	return facts
+}
+
+// inspectPart takes a part apart, and every part in it.
+func inspectPart(t *testing.T, header textproto.MIMEHeader, body io.Reader, facts *mailFacts) {
+	t.Helper()
+	kind, params, err := mime.ParseMediaType(header.Get("Content-Type"))
+	if err != nil {
+		t.Errorf("%q: %v", header.Get("Content-Type"), err)
+	}
+	if strings.HasPrefix(kind, "multipart/") {
+		var kinds []string
+		for r := multipart.NewReader(body, params["boundary"]); ; {
+			p, err := r.NextRawPart()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			k, _, _ := strings.Cut(p.Header.Get("Content-Type"), ";")
+			kinds = append(kinds, k)
+			inspectPart(t, p.Header, p, facts)
+		}
+		switch got := kind + " " + strings.Join(kinds, " "); got {
+		case "multipart/alternative text/plain text/html", "multipart/alternative text/plain text/html text/calendar", "multipart/mixed multipart/alternative application/ics":
+		default:
+			t.Error(got)
+		}
+		return
+	}
+	switch header.Get("Content-Transfer-Encoding") {
+	case "quoted-printable":
+		body = quotedprintable.NewReader(body)
+	case "base64":
+		body = base64.NewDecoder(base64.StdEncoding, body)
+	default:
+		t.Errorf("encoding %q", header.Get("Content-Transfer-Encoding"))
+	}
+	content, err := io.ReadAll(body)
 	if err != nil {
 		t.Error(err)
 	}
-	return mailFacts{parsed.Header, string(text)}
+	if kind != "application/ics" && !strings.EqualFold(params["charset"], "utf-8") {
+		t.Errorf("%v", header)
+	}
+	switch kind {
+	case "text/plain":
+		facts.text = string(content)
+	case "text/html":
+		facts.html = string(content)
+	case "text/calendar":
+		facts.calendar, facts.method = content, params["method"]
+	case "application/ics":
+		if disposition, p, err := mime.ParseMediaType(header.Get("Content-Disposition")); err != nil || disposition != "attachment" || p["filename"] != "invite.ics" || params["name"] != "invite.ics" {
+			t.Errorf("%v", header)
+		}
+		facts.attachment = content
+	}
 }
 
 // TestAnyText: whatever people write, it arrives as it was written and changes
@@ -473,7 +536,7 @@ func TestDir(t *testing.T) {
 		t.Errorf("%q, %v", envelope, err)
 	}
 	content, err := os.ReadFile(filepath.Join(dir.Path, fileName(taskID)+".eml"))
-	if err != nil || !strings.HasSuffix(string(content), "second") {
+	if err != nil || inspect(t, content).text != "second" {
 		t.Errorf("%s, %v", content, err)
 	}
 	for _, id := range []string{"../../etc/x:mail.test", "a/b", "a\x00b", "..", "日本"} {

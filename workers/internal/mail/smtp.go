@@ -9,13 +9,9 @@ import (
 	"net/netip"
 	"net/url"
 	"strconv"
-	"time"
 
 	gomail "github.com/wneessen/go-mail"
 )
-
-// smtpTimeout bounds one hand-over, from the dial to the server's last word.
-const smtpTimeout = 45 * time.Second
 
 // SMTP hands mails over to a submission server.
 type SMTP struct {
@@ -45,7 +41,7 @@ func NewSMTP(u *url.URL, from string) (*SMTP, error) {
 		return nil, errors.New("mail: the server's address must be like smtp://host:port or smtps://host:port")
 	}
 	s.tls = &tls.Config{ServerName: s.host, MinVersion: tls.VersionTLS12}
-	s.options = []gomail.Option{gomail.WithPort(s.port), gomail.WithTimeout(smtpTimeout), gomail.WithTLSPolicy(gomail.TLSOpportunistic)}
+	s.options = []gomail.Option{gomail.WithPort(s.port), gomail.WithTimeout(handOver), gomail.WithTLSPolicy(gomail.TLSOpportunistic)}
 	if password, _ := u.User.Password(); u.User.Username() != "" {
 		s.options = append(s.options, gomail.WithUsername(u.User.Username()), gomail.WithPassword(password))
 		switch {
@@ -72,7 +68,7 @@ func (s *SMTP) Send(ctx context.Context, m Message) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, smtpTimeout)
+	ctx, cancel := context.WithTimeout(ctx, handOver)
 	defer cancel()
 	// go-mail bounds the dial alone; a server that falls silent must not hold us
 	var conn net.Conn

@@ -60,13 +60,14 @@ func runPeriodic(ctx context.Context, db *pg.DB, name string) (note string, err 
 	case "tasks.retention":
 		return retain("tasks", func() (int64, error) { return task.DeleteOld(ctx, db, keepTasks, retentionBatch) })
 	case "guests.retention":
-		return retain("sessions and limits", func() (int64, error) {
-			sessions, err := auth.DeleteOldVisitors(ctx, db, retentionBatch)
-			if err != nil || sessions == retentionBatch {
-				return sessions, err
+		return retain("sessions, limits and mail turns", func() (removed int64, err error) {
+			for _, old := range []func(context.Context, *pg.DB, int) (int64, error){auth.DeleteOldVisitors, limit.DeleteOld, deleteOldTurns} {
+				n, err := old(ctx, db, retentionBatch)
+				if removed += n; err != nil {
+					return removed, err
+				}
 			}
-			limits, err := limit.DeleteOld(ctx, db, retentionBatch)
-			return max(sessions, limits), err
+			return removed, nil
 		})
 	case "idempotency.retention":
 		return retain("keys", func() (int64, error) { return op.DeleteOldKeys(ctx, db, keepKeys, retentionBatch) })

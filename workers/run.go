@@ -105,8 +105,12 @@ func (w *worker[A]) attempt(ctx context.Context, job *river.Job[A]) (telemetry.O
 	if err == nil {
 		return telemetry.Completed, nil
 	}
-	// put off, cancelled by its owner, or the process is stopping: no attempt was
-	// lost, River knows each of them
+	// put off, dropped with its task's end on record, cancelled by its owner, or the
+	// process is stopping: no attempt was lost, River knows each of them
+	var dropped *rivertype.JobCancelError
+	if errors.As(err, &dropped) {
+		return telemetry.Dropped, err
+	}
 	var snooze *rivertype.JobSnoozeError
 	if errors.As(err, &snooze) {
 		return telemetry.Snoozed, err

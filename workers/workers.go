@@ -101,7 +101,7 @@ func New(effects, jobs *pg.DB, o Options) (*Workers, error) {
 	w := &Workers{effects: effects, jobs: jobs, index: newIndexer(effects, o.Logger, o.Telemetry), log: o.Logger}
 	registry := river.NewWorkers()
 	if o.register == nil {
-		p := &post{db: effects, mailer: o.Mail, keys: o.Keys, url: o.PublicURL}
+		p := &post{db: effects, log: o.Logger, mailer: o.Mail, keys: o.Keys, url: o.PublicURL}
 		o.register = func(registry *river.Workers, e *env) {
 			river.AddWorker(registry, newWorker(e, task.CorpusIndex, quick, w.index.work))
 			river.AddWorker(registry, newWorker(e, task.MailTest, patient, mailTest(p)))

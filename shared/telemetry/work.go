@@ -140,6 +140,7 @@ const (
 	Completed   Outcome = "completed"
 	Skipped     Outcome = "skipped"     // its tasks had ended before it began
 	Snoozed     Outcome = "snoozed"     // put off by itself, which is no failure
+	Dropped     Outcome = "dropped"     // a cap forbade it, which is no failure
 	Interrupted Outcome = "interrupted" // cancelled, or the process was stopping
 	Failed      Outcome = "failed"      // to be tried again
 	Discarded   Outcome = "discarded"   // failed for good

@@ -3,6 +3,7 @@ module standmeet
 go 1.26.0
 
 require (
+	code.dny.dev/ssrf v0.3.0
 	github.com/aws/aws-lambda-go v1.55.1
 	github.com/blevesearch/snowballstem v0.9.0
 	github.com/emersion/go-sasl v0.0.0-20241020182733-b788ff22d5a6

@@ -115,9 +115,11 @@ func Run(ctx context.Context, o Options) (err error) {
 	} else if publicURL == "" {
 		publicURL = fmt.Sprintf("http://127.0.0.1:%d", c.Port) // where `make gateway` is
 	}
-	mailer, err := workers.NewMailer(c.SMTPURL, facts.MailDir, c.MailFrom)
-	if err != nil {
-		return err
+	var mailer workers.Mailer
+	if c.Parts.Workers {
+		if mailer, err = workers.NewMailer(ctx, c, facts.MailDir); err != nil {
+			return err
+		}
 	}
 	t, err := telemetry.Setup(ctx, telemetry.Config{Endpoint: c.OTLPEndpoint, Part: c.Parts.String(), Version: functions.Version, Logger: o.Logger})
 	if err != nil {
@@ -153,7 +155,7 @@ func Run(ctx context.Context, o Options) (err error) {
 		facts.Owner.SignInURL = facts.BaseURL + "/sign-in?token=" + facts.Owner.SignInURL
 		handler, err := gateway(functions.New(functions.Deps{
 			DB: parts.DB, Waiter: parts.Waiter, Receipts: parts.Receipts, Auth: tokens, Logger: o.Logger, Telemetry: t,
-			Keys: keys, PublicURL: publicURL, Mail: true, MaxWait: c.MaxWait, HTTPS: strings.HasPrefix(facts.BaseURL, "https:"),
+			Keys: keys, PublicURL: publicURL, Mail: c.MailSupplier != config.MailNone, MaxWait: c.MaxWait, HTTPS: strings.HasPrefix(facts.BaseURL, "https:"),
 		}), parts.DB)
 		if err != nil {
 			return err

@@ -33,9 +33,17 @@ type Config struct {
 	PublicURL string
 	// DatabaseURL is DATABASE_URL [empty: an embedded server].
 	DatabaseURL string
-	// SMTPURL is SMTP_URL, "smtp://user:password@host:587" or "smtps://…:465"
-	// [nil: mail is written to a directory].
+	// MailSupplier is MAIL_SUPPLIER [smtp when SMTP_URL is set, else directory, in
+	// production none].
+	MailSupplier MailSupplier
+	// SMTPURL is SMTP_URL, "smtp://user:password@host:587" or "smtps://…:465". Only
+	// workers need it.
 	SMTPURL *url.URL
+	// SESRegion is SES_REGION, for MAIL_SUPPLIER=ses [empty: the AWS SDK's, from
+	// AWS_REGION]. The SDK finds credentials by itself.
+	SESRegion string
+	// SESEndpoint is SES_ENDPOINT, an http or https URL [nil: the region's].
+	SESEndpoint *url.URL
 	// MailFrom is MAIL_FROM, the address that mail comes from [standmeet@localhost].
 	MailFrom string
 	// SecretKey is SECRET_KEY, a comma list of keys of at least 32 bytes in base64:
@@ -61,6 +69,18 @@ type Config struct {
 	// Production is ENVIRONMENT=production; the other value is local [local].
 	Production bool
 }
+
+// MailSupplier is what takes mails.
+type MailSupplier string
+
+// The mail suppliers. Without one no mail is asked for that somebody waits for:
+// nothing is approved. MailDirectory delivers to nobody; production refuses it.
+const (
+	MailSMTP      MailSupplier = "smtp"
+	MailSES       MailSupplier = "ses"
+	MailDirectory MailSupplier = "directory"
+	MailNone      MailSupplier = "none"
+)
 
 // Parts says which parts of the system one process runs.
 type Parts struct{ Gateway, Relay, Workers bool }
@@ -100,6 +120,8 @@ func Load(lookup func(string) (string, bool)) (Config, error) {
 		BindAddress:   r.ip("BIND_ADDRESS", netip.AddrFrom4([4]byte{127, 0, 0, 1})),
 		DatabaseURL:   r.database("DATABASE_URL"),
 		SMTPURL:       r.address("SMTP_URL", "smtp", "smtps"),
+		SESRegion:     r.get("SES_REGION"),
+		SESEndpoint:   r.address("SES_ENDPOINT", "http", "https"),
 		MailFrom:      r.mail("MAIL_FROM", "standmeet@localhost"),
 		S3Endpoint:    r.address("S3_ENDPOINT", "http", "https"),
 		Egress:        r.egress("EGRESS_ALLOW"),
@@ -126,6 +148,7 @@ func Load(lookup func(string) (string, bool)) (Config, error) {
 			c.SourceBaseURL[kind] = strings.TrimRight(u.String(), "/")
 		}
 	}
+	c.MailSupplier = r.mailSupplier(c)
 	if c.Production && (len(c.Egress.Hosts) > 0 || len(c.Egress.Networks) > 0) {
 		r.fail("EGRESS_ALLOW", "is refused in production")
 	}
@@ -219,6 +242,28 @@ func (r *reader) mail(name, unset string) string {
 		r.fail(name, "must be a plain e-mail address, not %q", value)
 	}
 	return a
+}
+
+func (r *reader) mailSupplier(c Config) MailSupplier {
+	const name = "MAIL_SUPPLIER"
+	unset := MailDirectory
+	switch {
+	case r.get("SMTP_URL") != "":
+		unset = MailSMTP
+	case c.Production:
+		unset = MailNone
+	}
+	if r.get(name) == "" {
+		return unset
+	}
+	chosen := MailSupplier(r.oneOf(name, string(MailSMTP), string(MailSES), string(MailDirectory), string(MailNone)))
+	switch {
+	case unset == MailSMTP && slices.Contains([]MailSupplier{MailSES, MailDirectory, MailNone}, chosen):
+		r.fail(name, "is %s, but SMTP_URL is set: unset one of them", chosen)
+	case c.Production && chosen == MailDirectory:
+		r.fail(name, "must not be directory in production: nobody would get the mails")
+	}
+	return chosen
 }
 
 func (r *reader) level(name string) slog.Level {

@@ -19,7 +19,7 @@ func TestDefaults(t *testing.T) {
 	} {
 		c, err := load(env)
 		want := Config{
-			Port: 8080, BindAddress: netip.MustParseAddr("127.0.0.1"), MailFrom: "standmeet@localhost", SourceBaseURL: map[string]string{},
+			Port: 8080, BindAddress: netip.MustParseAddr("127.0.0.1"), MailFrom: "standmeet@localhost", MailSupplier: MailDirectory, SourceBaseURL: map[string]string{},
 			Parts: Parts{true, true, true},
 		}
 		if err != nil || !reflect.DeepEqual(c, want) {
@@ -44,7 +44,7 @@ func TestEverything(t *testing.T) {
 	c.SMTPURL, c.S3Endpoint = nil, nil
 	want := Config{
 		Port: 0, BindAddress: netip.IPv6Unspecified(), PublicURL: "https://me.example.test", DatabaseURL: "postgres://u:p@db:5432/x?sslmode=disable",
-		MailFrom: "hello@example.test",
+		MailFrom: "hello@example.test", MailSupplier: MailSMTP,
 		Egress: Egress{Hosts: []string{"receiver.test"}, Networks: []netip.Prefix{
 			netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("::1/128")}},
 		SourceBaseURL: map[string]string{"lever": "http://127.0.0.1:9/lever"},
@@ -63,6 +63,7 @@ func TestEverything(t *testing.T) {
 func TestFaults(t *testing.T) {
 	bad := map[string]string{
 		"PORT": "65536", "BIND_ADDRESS": "localhost", "PUBLIC_URL": "example.test", "DATABASE_URL": "postgres://u:secret@:x/", "SMTP_URL": "http://u:secret@h",
+		"MAIL_SUPPLIER": "post", "SES_ENDPOINT": "email.test",
 		"MAIL_FROM": "Me <a@b.test>", "S3_ENDPOINT": "s3://bucket", "EGRESS_ALLOW": "ok.test,http://secret/", "WAIT_MAX_MS": "30001",
 		"SOURCE_BASE_URL_ASHBY": "ashby", "LOG_LEVEL": "loud", "OTEL_EXPORTER_OTLP_ENDPOINT": ":", "PARTS": "gateway,web", "ENVIRONMENT": "prod",
 	}
@@ -97,5 +98,34 @@ func TestProduction(t *testing.T) {
 	delete(env, "EGRESS_ALLOW")
 	if c, err := load(env); err != nil || !c.Production {
 		t.Errorf("%+v, %v", c, err)
+	}
+}
+
+func TestMailSupplier(t *testing.T) {
+	const smtp = "smtp://u:secret@mail.test"
+	for name, c := range map[string]struct {
+		env  map[string]string
+		want MailSupplier // empty: refused
+	}{
+		"local":                    {nil, MailDirectory},
+		"local, SMTP":              {map[string]string{"SMTP_URL": smtp}, MailSMTP},
+		"local, SES":               {map[string]string{"MAIL_SUPPLIER": "SES"}, MailSES},
+		"local, none":              {map[string]string{"MAIL_SUPPLIER": "none"}, MailNone},
+		"production":               {map[string]string{"ENVIRONMENT": "production"}, MailNone},
+		"production, SMTP":         {map[string]string{"ENVIRONMENT": "production", "SMTP_URL": smtp}, MailSMTP},
+		"production, SES":          {map[string]string{"ENVIRONMENT": "production", "MAIL_SUPPLIER": "ses"}, MailSES},
+		"a function, SMTP":         {map[string]string{"ENVIRONMENT": "production", "MAIL_SUPPLIER": "smtp"}, MailSMTP},
+		"production, directory":    {map[string]string{"ENVIRONMENT": "production", "MAIL_SUPPLIER": "directory"}, ""},
+		"two at once":              {map[string]string{"SMTP_URL": smtp, "MAIL_SUPPLIER": "ses"}, ""},
+		"none, but SMTP is set up": {map[string]string{"SMTP_URL": smtp, "MAIL_SUPPLIER": "none"}, ""},
+	} {
+		got, err := load(c.env)
+		if c.want == "" {
+			if err == nil || !strings.HasPrefix(err.Error(), "MAIL_SUPPLIER ") || strings.Contains(err.Error(), "secret") {
+				t.Errorf("%s: %v", name, err)
+			}
+		} else if err != nil || got.MailSupplier != c.want {
+			t.Errorf("%s: %q, %v", name, got.MailSupplier, err)
+		}
 	}
 }

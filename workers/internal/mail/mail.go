@@ -77,6 +77,13 @@ func Permanent(err error) bool {
 	return errors.As(err, &p)
 }
 
+// unverified reports that Amazon SES, which says so in these words by HTTP and by
+// SMTP, refuses an address that nobody has verified with it: the sender's, or
+// anybody's while the account is in the sandbox. That is to be put right there.
+func unverified(refusal error) bool {
+	return strings.Contains(refusal.Error(), "address is not verified")
+}
+
 const (
 	maxSubject = 250
 	maxName    = 100

@@ -125,7 +125,7 @@ func aboutMessage(err error) bool {
 		case 530, 534, 535, 538: // authentication
 			return false
 		default:
-			return code >= 500
+			return code >= 500 && !unverified(err)
 		}
 	}
 	return false

@@ -5,6 +5,10 @@ CREATE EXTENSION IF NOT EXISTS btree_gist;
 
 -- argon2id, encoded as PHC has it; null: the owner signs in by link alone.
 ALTER TABLE owners ADD COLUMN password_hash text;
+-- sign-in by address
+CREATE INDEX owners_email_idx ON owners (lower(email));
+-- A fresh session that a link began may set a password without knowing the old one.
+ALTER TABLE sessions ADD COLUMN by_link boolean NOT NULL DEFAULT false;
 
 -- How much of a limit is used up: the theoretical arrival time of GCRA. Losing
 -- it in a crash only lets people try again.

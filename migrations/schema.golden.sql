@@ -169,6 +169,7 @@ sessions.id_hash bytea not null
 sessions.owner_id uuid not null
 sessions.created_at timestamp with time zone not null default now()
 sessions.expires_at timestamp with time zone not null
+sessions.by_link boolean not null default false
 sign_in_links.token_hash bytea not null
 sign_in_links.owner_id uuid not null
 sign_in_links.created_at timestamp with time zone not null default now()
@@ -220,6 +221,7 @@ CREATE INDEX note_search_find_idx ON public.note_search USING gin (owner_id, wor
 CREATE INDEX notes_owner_updated_idx ON public.notes USING btree (owner_id, updated_at DESC, id DESC)
 CREATE INDEX notes_parent_idx ON public.notes USING btree (parent_id) WHERE (parent_id IS NOT NULL)
 CREATE INDEX notes_trash_idx ON public.notes USING btree (owner_id, deleted_at DESC, id DESC) WHERE (deleted_at IS NOT NULL)
+CREATE INDEX owners_email_idx ON public.owners USING btree (lower(email))
 CREATE INDEX rate_limits_tat_idx ON public.rate_limits USING btree (tat)
 CREATE INDEX river_job_kind ON public.river_job USING btree (kind)
 CREATE INDEX river_job_prioritized_fetching_index ON public.river_job USING btree (state, queue, priority, scheduled_at, id)

@@ -51,6 +51,9 @@ type Caller struct {
 	Grants []Grant
 	// VisitorSession is the secret of the session that holds them.
 	VisitorSession string
+	// Session is the secret of the session that an owner signed in with; empty for
+	// a token.
+	Session string
 	// RemoteAddr is the caller's IP address without a port, as the gateway saw it.
 	RemoteAddr string
 }

@@ -43,6 +43,8 @@ type Store struct {
 	// noting is closed when the goroutine that notes them has ended; nil when
 	// there is none
 	noting chan struct{}
+	// hashing holds one element for each password that is being hashed
+	hashing chan struct{}
 }
 
 // Authenticate tells whose credentials these are: in one indexed read, by the
@@ -61,6 +63,7 @@ func (s *Store) Authenticate(ctx context.Context, c Credentials) (Caller, error)
 		if err != nil || c.Visitor == "" {
 			return caller, err
 		}
+		// the session says who calls; a visitor's that has ended adds nothing
 		visitor, err := s.byVisitor(ctx, c.Visitor)
 		if f := fault.From(err); f != nil && f.Kind != fault.Unauthorized {
 			return Caller{}, err
@@ -101,7 +104,7 @@ func (s *Store) bySession(ctx context.Context, session string) (Caller, error) {
 	if !ok {
 		return Caller{}, errUnauthorized
 	}
-	c := Caller{Kind: Owner, Scopes: []string{AllScopes}}
+	c := Caller{Kind: Owner, Scopes: []string{AllScopes}, Session: session}
 	err := s.look(ctx, `
 		SELECT s.owner_id, o.handle FROM sessions s JOIN owners o ON o.id = s.owner_id
 		WHERE s.id_hash = $1 AND s.expires_at > now()`, hash, &c.OwnerID, &c.Handle)

@@ -51,7 +51,7 @@ func (r Rule) Take(ctx context.Context, q pg.Querier, key string) error {
 func (r Rule) Check(ctx context.Context, q pg.Querier, key string) error {
 	var wait float64
 	err := q.QueryRow(ctx, `
-		SELECT extract(epoch FROM tat + $3 - $4 - clock_timestamp()) FROM rate_limits WHERE (bucket, key) = ($1, $2)`,
+		SELECT extract(epoch FROM tat + $3::interval - $4::interval - clock_timestamp()) FROM rate_limits WHERE (bucket, key) = ($1, $2)`,
 		r.Name, key, r.each(), r.Per).Scan(&wait)
 	if pg.IsNoRows(err) || err == nil && wait <= 0 {
 		return nil
@@ -65,7 +65,7 @@ func (r Rule) Check(ctx context.Context, q pg.Querier, key string) error {
 // GiveBack undoes a Take.
 func (r Rule) GiveBack(ctx context.Context, q pg.Querier, key string) error {
 	var one int
-	err := q.QueryRow(ctx, `UPDATE rate_limits SET tat = tat - $3 WHERE (bucket, key) = ($1, $2) RETURNING 1`, r.Name, key, r.each()).Scan(&one)
+	err := q.QueryRow(ctx, `UPDATE rate_limits SET tat = tat - $3::interval WHERE (bucket, key) = ($1, $2) RETURNING 1`, r.Name, key, r.each()).Scan(&one)
 	if pg.IsNoRows(err) {
 		return nil
 	}

@@ -37,6 +37,12 @@ func IndexedTruncated() string {
 	return "Saved and indexed, but the note is too long for search to know all of its words: those at its end may not find it."
 }
 
+// CodeMailFailed is said of a mail with an access code that did not get out, when
+// its task is no longer kept.
+func CodeMailFailed() string {
+	return "The code exists, but the mail with it failed or was cancelled. Give the code to the person yourself, or have the mail tried again."
+}
+
 func sentences() map[string]map[State]string {
 	return map[string]map[State]string{
 		"": {

@@ -1,7 +1,8 @@
 package limit_test
 
 import (
-	"strings"
+	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -13,127 +14,161 @@ import (
 	"standmeet/shared/pgtest"
 )
 
-func refused(t *testing.T, err error) bool {
+// wait is how long a refusal asks to wait; 0 for none.
+func wait(t *testing.T, err error) time.Duration {
 	t.Helper()
-	f := fault.From(err)
-	if f == nil {
-		return false
+	if err == nil {
+		return 0
 	}
+	f := fault.From(err)
 	if f.Code != "rate_limited" || f.Status() != 429 || f.RetrySeconds() < 1 {
 		t.Fatal(err)
 	}
-	return true
+	return f.RetryAfter
 }
 
-func TestRule(t *testing.T) {
-	t.Parallel()
-	db := pgtest.DB(t)
-	r := limit.Rule{Name: "r", Most: 3, Per: time.Hour, Detail: "Too many."}
-	take := func(key string) bool { return !refused(t, r.Take(t.Context(), db, key)) }
-	check := func(key string) bool { return !refused(t, r.Check(t.Context(), db, key)) }
-	if !check("a") {
-		t.Error("the first is refused")
-	}
-	for i := range 5 {
-		if got, want := take("a"), i < 3; got != want {
-			t.Errorf("take %d: %v", i, got)
-		}
-		if got, want := check("a"), i < 2; got != want {
-			t.Errorf("check after take %d: %v", i, got)
-		}
-	}
-	if err := r.Take(t.Context(), db, "a"); fault.From(err).RetrySeconds() > 20*60 || fault.From(err).RetrySeconds() < 19*60 || !strings.HasPrefix(fault.From(err).Detail, "Too many. ") {
-		t.Errorf("%v, again after %v", err, fault.From(err).RetryAfter)
-	}
-	if !take("b") {
-		t.Error("another key is refused")
-	}
-	if other := (limit.Rule{Name: "other", Most: 1, Per: time.Hour}); refused(t, other.Take(t.Context(), db, "a")) {
-		t.Error("another rule is refused")
-	}
-	// one given back is one more
-	if err := r.GiveBack(t.Context(), db, "a"); err != nil || !check("a") || !take("a") || take("a") {
-		t.Error("wrong after one was given back:", err)
-	}
-	if err := r.GiveBack(t.Context(), db, "never taken"); err != nil {
-		t.Error(err)
-	}
-	// time gives them back too
-	if _, err := db.Exec(t.Context(), `UPDATE rate_limits SET tat = tat - interval '20 minutes' WHERE bucket = 'r'`); err != nil {
+// later lets time pass for every key.
+func later(t *testing.T, db *pg.DB, d time.Duration) {
+	t.Helper()
+	if _, err := db.Exec(t.Context(), `UPDATE rate_limits SET tat = tat - $1::interval`, d); err != nil {
 		t.Fatal(err)
 	}
-	if !take("a") || take("a") {
-		t.Error("wrong after a third of the time")
-	}
 }
 
-func TestAtOnce(t *testing.T) {
+func TestExactlyMostAreTaken(t *testing.T) {
 	t.Parallel()
 	db := pgtest.DB(t)
-	r := limit.Rule{Name: "r", Most: 7, Per: time.Hour}
-	var taken atomic.Int64
+	r := limit.Rule{Name: "x", Most: 7, Per: time.Hour}
 	var all sync.WaitGroup
-	for range 30 {
+	var taken atomic.Int32
+	for range 50 {
 		all.Go(func() {
-			if !refused(t, r.Take(t.Context(), db, "a")) {
+			switch err := r.Take(t.Context(), db, "k"); {
+			case err == nil:
 				taken.Add(1)
+			case fault.From(err).Code != "rate_limited":
+				t.Error(err)
 			}
 		})
 	}
 	all.Wait()
 	if taken.Load() != 7 {
-		t.Errorf("%d taken of 7", taken.Load())
+		t.Errorf("%d were taken of 7", taken.Load())
 	}
 }
 
-// What is rolled back was not counted.
-func TestInTx(t *testing.T) {
+func TestRetryAfterIsTrue(t *testing.T) {
 	t.Parallel()
 	db := pgtest.DB(t)
-	r := limit.Rule{Name: "r", Most: 1, Per: time.Hour}
-	failed := fault.NotFound("thing")
-	for range 2 {
-		err := db.InTx(t.Context(), func(tx *pg.Tx) error {
-			if err := r.Take(t.Context(), tx, "a"); err != nil {
-				return err
-			}
-			return failed
-		})
-		if fault.From(err).Code != "not_found" {
+	r := limit.Rule{Name: "x", Most: 3, Per: time.Hour, Detail: "Too much."}
+	for i := range 3 {
+		if err := errors.Join(r.Check(t.Context(), db, "k"), r.Take(t.Context(), db, "k")); err != nil {
+			t.Fatalf("use %d: %v", i, err)
+		}
+	}
+	refused := r.Take(t.Context(), db, "k")
+	d := wait(t, refused)
+	if d < 19*time.Minute || d > 20*time.Minute || fault.From(refused).Detail != "Too much. Try again after the time in Retry-After." {
+		t.Errorf("after %v: %v", d, refused)
+	}
+	if c := wait(t, r.Check(t.Context(), db, "k")); c < 19*time.Minute || c > d {
+		t.Errorf("Check says %v, Take %v", c, d)
+	}
+	later(t, db, d-10*time.Second)
+	if again := wait(t, r.Take(t.Context(), db, "k")); again <= 0 || again > 10*time.Second {
+		t.Errorf("10 s before its time it says %v", again)
+	}
+	later(t, db, 10*time.Second)
+	if err := errors.Join(r.Check(t.Context(), db, "k"), r.Take(t.Context(), db, "k")); err != nil {
+		t.Error("after the time that it said:", err)
+	}
+	if wait(t, r.Take(t.Context(), db, "k")) == 0 {
+		t.Error("two were allowed for the wait of one")
+	}
+
+	// after a long time all of them, and no more
+	later(t, db, 100*time.Hour)
+	for i := range 3 {
+		if err := r.Take(t.Context(), db, "k"); err != nil {
+			t.Fatalf("use %d, later: %v", i, err)
+		}
+	}
+	if wait(t, r.Take(t.Context(), db, "k")) == 0 {
+		t.Error("what was not used was saved up")
+	}
+}
+
+func TestGiveBack(t *testing.T) {
+	t.Parallel()
+	db := pgtest.DB(t)
+	r, other := limit.Rule{Name: "x", Most: 1, Per: time.Hour}, limit.Rule{Name: "y", Most: 1, Per: time.Hour}
+	ok := func(err error) {
+		t.Helper()
+		if err != nil {
 			t.Error(err)
 		}
 	}
-}
+	ok(r.GiveBack(t.Context(), db, "k")) // nothing to give back
+	ok(r.Take(t.Context(), db, "k"))
+	// other keys and rules are apart
+	ok(r.Take(t.Context(), db, "l"))
+	ok(other.Take(t.Context(), db, "k"))
+	if wait(t, r.Take(t.Context(), db, "k")) == 0 {
+		t.Error("two of one")
+	}
+	ok(r.GiveBack(t.Context(), db, "k"))
+	ok(r.Take(t.Context(), db, "k"))
 
-func TestAddress(t *testing.T) {
-	for address, want := range map[string]string{
-		"192.0.2.1": "192.0.2.1", "::ffff:192.0.2.1": "192.0.2.1",
-		"2001:db8::1": "2001:db8::/64", "2001:db8::2%eth0": "2001:db8::/64", "2001:db8:0:1::1": "2001:db8:0:1::/64", "": "", "junk": "junk",
-	} {
-		if got := limit.Address(address); got != want {
-			t.Errorf("%q: %q, want %q", address, got, want)
+	// what a transaction took that failed is not taken
+	undo := errors.New("undo")
+	third := limit.Rule{Name: "z", Most: 1, Per: time.Hour}
+	for range 2 {
+		if err := db.InTx(t.Context(), func(tx *pg.Tx) error { return errors.Join(third.Take(t.Context(), tx, "k"), undo) }); !errors.Is(err, undo) || fault.From(err).Code == "rate_limited" {
+			t.Error(err)
 		}
 	}
+	ok(third.Check(t.Context(), db, "k"))
 }
 
 func TestDeleteOld(t *testing.T) {
 	t.Parallel()
 	db := pgtest.DB(t)
-	r := limit.Rule{Name: "r", Most: 1, Per: time.Hour}
-	for _, key := range []string{"a", "b", "c"} {
-		if err := r.Take(t.Context(), db, key); err != nil {
+	r := limit.Rule{Name: "x", Most: 2, Per: time.Hour}
+	for i := range 3 {
+		if err := r.Take(t.Context(), db, fmt.Sprint("old", i)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := db.Exec(t.Context(), `UPDATE rate_limits SET tat = now() - interval '1 second' WHERE key <> 'c'`); err != nil {
+	later(t, db, time.Hour)
+	if err := r.Take(t.Context(), db, "new"); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []int64{1, 1, 0} {
-		if n, err := limit.DeleteOld(t.Context(), db, 1); n != want || err != nil {
-			t.Error(n, err)
+	for _, want := range []int64{2, 1, 0} {
+		if n, err := limit.DeleteOld(t.Context(), db, 2); n != want || err != nil {
+			t.Errorf("%d, %v, want %d", n, err, want)
 		}
 	}
-	if !refused(t, r.Take(t.Context(), db, "c")) {
-		t.Error("one that still limits was removed")
+	if err := r.Take(t.Context(), db, "new"); err != nil {
+		t.Fatal(err)
+	}
+	if wait(t, r.Take(t.Context(), db, "new")) == 0 {
+		t.Error("a row that limits was removed")
+	}
+}
+
+func TestAddress(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{
+		"192.0.2.7":                 "192.0.2.7",
+		"::ffff:192.0.2.7":          "192.0.2.7",
+		"2001:db8:1:2:3:4:5:6":      "2001:db8:1:2::/64",
+		"2001:db8:1:2:ffff::1%eth0": "2001:db8:1:2::/64",
+		"2001:db8:1:3::1":           "2001:db8:1:3::/64",
+		"":                          "",
+		"no address":                "no address",
+	} {
+		if got := limit.Address(in); got != want {
+			t.Errorf("%s: %s, want %s", in, got, want)
+		}
 	}
 }

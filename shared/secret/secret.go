@@ -126,7 +126,10 @@ func CleanCode(typed string) (clean string, ok bool) {
 	}
 	var b strings.Builder
 	n := 0
-	for _, r := range strings.ToUpper(typed) {
+	for _, r := range typed {
+		if r >= 'a' && r <= 'z' {
+			r -= 'a' - 'A'
+		}
 		switch r {
 		case ' ', '\t', '\n', '\r', '-', '\u00a0', '\u2010', '\u2011', '\u2012', '\u2013', '\u2014', '\u2212':
 			continue

@@ -11,6 +11,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"io"
+	"log/slog"
 	"math/big"
 	"mime"
 	"mime/multipart"
@@ -21,6 +22,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"strings"
 	"sync"
@@ -47,24 +49,30 @@ type captured struct {
 type server struct {
 	address string
 	roots   *x509.CertPool
-	// refuse, if set, answers that command
-	refuse map[string]*smtp.SMTPError
 
 	mu    sync.Mutex
+	how   how
 	mails []captured
 }
 
 type how struct {
 	startTLS, implicitTLS, auth bool
-	refuse                      map[string]*smtp.SMTPError
+	// refuse answers that command
+	refuse map[string]*smtp.SMTPError
+	// drop closes the connection once the server has the mail: "before" its reply to
+	// that, or "after" it
+	drop string
+	// stall is how long the server thinks about a mail; once it has it
+	stall time.Duration
 }
 
 func serve(t *testing.T, h how) *server {
 	t.Helper()
-	s := &server{refuse: h.refuse}
+	s := &server{how: h}
 	srv := smtp.NewServer(s)
 	srv.Domain = "mx.test"
 	srv.AllowInsecureAuth = true
+	srv.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	srv.ReadTimeout, srv.WriteTimeout = 10*time.Second, 10*time.Second
 	var config *tls.Config
 	if h.startTLS || h.implicitTLS {
@@ -117,7 +125,25 @@ func certificate(t *testing.T) (*tls.Config, *x509.CertPool) {
 	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}, roots
 }
 
-func (s *server) NewSession(*smtp.Conn) (smtp.Session, error) { return &session{s: s}, nil }
+// behaves says how the server behaves from now on.
+func (s *server) behaves(h how) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.how = h
+}
+
+func (s *server) now() how {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.how
+}
+
+func (s *server) NewSession(c *smtp.Conn) (smtp.Session, error) {
+	if e := s.now().refuse["EHLO"]; e != nil {
+		return nil, e
+	}
+	return &session{s: s, conn: c.Conn()}, nil
+}
 
 func (s *server) captured() []captured {
 	s.mu.Lock()
@@ -126,15 +152,24 @@ func (s *server) captured() []captured {
 }
 
 type session struct {
-	s *server
+	s    *server
+	conn net.Conn
 	captured
 }
 
 func (s *session) answer(command string) error {
-	if e := s.s.refuse[command]; e != nil {
+	if e := s.s.now().refuse[command]; e != nil {
 		return e
 	}
 	return nil
+}
+
+// Reset comes after the reply to a mail.
+func (s *session) Reset() {
+	if s.s.now().drop == "after" && s.raw != nil {
+		_ = s.conn.Close()
+	}
+	s.captured = captured{user: s.user}
 }
 
 func (s *session) AuthMechanisms() []string { return []string{sasl.Plain} }
@@ -167,12 +202,15 @@ func (s *session) Data(r io.Reader) (err error) {
 		return err
 	}
 	s.s.mu.Lock()
-	defer s.s.mu.Unlock()
 	s.s.mails = append(s.s.mails, s.captured)
+	s.s.mu.Unlock()
+	if s.s.now().drop == "before" {
+		_ = s.conn.Close()
+	}
+	<-time.After(s.s.now().stall)
 	return nil
 }
 
-func (s *session) Reset()        {}
 func (s *session) Logout() error { return nil }
 
 func sender(t *testing.T, s *server, address string) *SMTP {
@@ -240,6 +278,8 @@ func TestClassification(t *testing.T) {
 		"content refused":    {map[string]*smtp.SMTPError{"DATA": refusal(554)}, "smtp://HOST", true},
 		"out of disk":        {map[string]*smtp.SMTPError{"DATA": refusal(452)}, "smtp://HOST", false},
 		"login required":     {map[string]*smtp.SMTPError{"MAIL": refusal(530)}, "smtp://HOST", false},
+		"SES, unverified":    {map[string]*smtp.SMTPError{"DATA": {Code: 554, Message: "Message rejected: Email address is not verified. The following identities failed the check in region EU-WEST-1: page@sender.test"}}, "smtp://HOST", false},
+		"not welcome":        {map[string]*smtp.SMTPError{"EHLO": refusal(554)}, "smtp://HOST", false},
 		"wrong password":     {nil, "smtp://ada:wrong@HOST", false},
 		"TLS is not offered": {nil, "smtps://HOST", false},
 	} {
@@ -492,7 +532,7 @@ func TestAnyText(t *testing.T) {
 	}
 }
 
-// send goes through an SMTP server and the directory, which must agree.
+// send goes through an SMTP server, the directory and SES, which must agree.
 func send(t *testing.T, m Message) mailFacts {
 	t.Helper()
 	s := serve(t, how{})
@@ -512,9 +552,28 @@ func send(t *testing.T, m Message) mailFacts {
 	if err != nil {
 		t.Fatal(err)
 	}
-	same := inspect(t, file)
-	if strings.TrimSuffix(same.text, "\r\n") != strings.TrimSuffix(facts.text, "\r\n") || same.header.Get("Subject") != facts.header.Get("Subject") || same.header.Get("To") != facts.header.Get("To") {
-		t.Errorf("the directory has another mail:\n%s\nand not\n%s", file, mails[0].raw)
+	envelope, err := os.ReadFile(filepath.Join(dir.Path, fileName(m.TaskID)+".env"))
+	if want := "MAIL FROM:<" + from + ">\r\nRCPT TO:<" + m.To.Email + ">\r\n"; err != nil || string(envelope) != want {
+		t.Errorf("%q, %v", envelope, err)
+	}
+	amazon := serveSES(t)
+	if err := amazon.sender(t).Send(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+	calls := amazon.captured()
+	if len(calls) != 1 || calls[0].from != from || len(calls[0].to) != 1 || calls[0].to[0] != m.To.Email {
+		t.Fatalf("%d calls to SES: %+v", len(calls), calls)
+	}
+	bySES := inspect(t, calls[0].raw)
+	if r := bySES.header.Get("References"); r != bySES.header.Get("Message-ID") {
+		t.Errorf("References %s", r)
+	}
+	delete(bySES.header, "References")
+	for where, same := range map[string]mailFacts{"the directory": inspect(t, file), "SES": bySES} {
+		same.header["Date"], same.header["Content-Type"] = facts.header["Date"], facts.header["Content-Type"] // with its boundary
+		if !reflect.DeepEqual(same, facts) {
+			t.Errorf("%s has another mail: %+v\nand not %+v", where, same, facts)
+		}
 	}
 	return facts
 }

@@ -11,6 +11,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sesv2"
 	"github.com/aws/aws-sdk-go-v2/service/sesv2/types"
 	gomail "github.com/wneessen/go-mail"
+
+	"standmeet/shared/email"
 )
 
 // SES hands mails over to Amazon SES. SES puts a Message-ID of its own in place
@@ -59,7 +61,7 @@ func (s *SES) Send(ctx context.Context, m Message) error {
 	if _, err := msg.WriteTo(&raw); err != nil {
 		return fmt.Errorf("mail: %w", err)
 	}
-	to, err := msg.GetRecipients()
+	to, err := email.Parse(m.To.Email)
 	if err != nil {
 		return fmt.Errorf("mail: %w", err)
 	}
@@ -68,7 +70,7 @@ func (s *SES) Send(ctx context.Context, m Message) error {
 	accepted, err := s.client.SendEmail(ctx, &sesv2.SendEmailInput{
 		FromEmailAddress: &s.from,
 		// the envelope is this, whatever the header says
-		Destination: &types.Destination{ToAddresses: to},
+		Destination: &types.Destination{ToAddresses: []string{to}},
 		Content:     &types.EmailContent{Raw: &types.RawMessage{Data: raw.Bytes()}},
 	})
 	if err == nil && aws.ToString(accepted.MessageId) == "" {

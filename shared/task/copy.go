@@ -43,6 +43,12 @@ func CodeMailFailed() string {
 	return "The code exists, but the mail with it failed or was cancelled. Give the code to the person yourself, or have the mail tried again."
 }
 
+// BookingMailFailed is said of the mail about a booking that did not get out, when
+// its task is no longer kept.
+func BookingMailFailed() string {
+	return "The booking is saved, but the mail to the visitor about it failed or was cancelled."
+}
+
 func sentences() map[string]map[State]string {
 	return map[string]map[State]string{
 		"": {

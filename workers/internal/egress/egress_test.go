@@ -361,7 +361,7 @@ func TestLookUpFailuresAreNoRefusals(t *testing.T) {
 	t.Parallel()
 	for _, rcode := range []dnsmessage.RCode{dnsmessage.RCodeNameError, dnsmessage.RCodeServerFailure, dnsmessage.RCodeRefused, 0, rcodeSilent} {
 		ns := serveNames(t, func(string, int) ([]string, dnsmessage.RCode) { return nil, rcode })
-		_, err := get(t, New(Options{Resolver: ns.Resolver, Timeout: 2 * time.Second}), "https://down.example.org/h")
+		_, err := get(t, New(Options{Resolver: ns.Resolver, Timeout: 8 * time.Second}), "https://down.example.org/h")
 		var (
 			failed  *net.DNSError
 			refused *Refused
@@ -404,7 +404,7 @@ func TestDrippingEndsInTime(t *testing.T) {
 	}
 	s, _ := serve(t, "127.0.0.1:0", drip)
 	for _, h2 := range []bool{true, false} {
-		c := New(Options{Rules: allow("127.0.0.1/32"), Roots: roots(s), Timeout: 500 * time.Millisecond})
+		c := New(Options{Rules: allow("127.0.0.1/32"), Roots: roots(s), Timeout: 4 * time.Second})
 		c.http.Transport.(*http.Transport).ForceAttemptHTTP2 = h2
 		begin := time.Now()
 		resp, err := get(t, c, s.URL)
@@ -416,7 +416,7 @@ func TestDrippingEndsInTime(t *testing.T) {
 		}
 		_, err = io.Copy(io.Discard, resp.Body)
 		resp.Body.Close()
-		if took := time.Since(begin); err == nil || took > 5*time.Second || Explain(err) != "The endpoint did not answer in time." {
+		if took := time.Since(begin); err == nil || took > 15*time.Second || Explain(err) != "The endpoint did not answer in time." {
 			t.Errorf("after %v: %v: %q", took, err, Explain(err))
 		}
 	}
@@ -471,13 +471,13 @@ func TestBadAnswers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := New(Options{Rules: allow("127.0.0.1/32"), Timeout: time.Second})
+			c := New(Options{Rules: allow("127.0.0.1/32"), Timeout: 4 * time.Second})
 			begin := time.Now()
 			resp, err := get(t, c, "http://"+raw(t, test.answer)+"/h")
 			if err == nil {
 				resp.Body.Close()
 			}
-			if Explain(err) != test.want || time.Since(begin) > 5*time.Second {
+			if Explain(err) != test.want || time.Since(begin) > 15*time.Second {
 				t.Errorf("after %v: %v: %q", time.Since(begin), err, Explain(err))
 			}
 		})
@@ -640,7 +640,7 @@ func TestBadTLS(t *testing.T) {
 	}
 	for name, greeting := range map[string]string{"HTTP": "HTTP/1.1 400 Bad Request\r\n\r\n", "SSH": "SSH-2.0-x\r\n"} {
 		at := raw(t, func(c net.Conn) { _, _ = io.WriteString(c, greeting); _, _ = io.Copy(io.Discard, c) })
-		_, err := get(t, New(Options{Rules: allow("127.0.0.1/32"), Timeout: 2 * time.Second}), "https://"+at)
+		_, err := get(t, New(Options{Rules: allow("127.0.0.1/32"), Timeout: 8 * time.Second}), "https://"+at)
 		if Explain(err) != "The endpoint did not answer in TLS." {
 			t.Errorf("%s: %v: %q", name, err, Explain(err))
 		}

@@ -3,6 +3,7 @@
 package functions
 
 import (
+	"standmeet/functions/access"
 	"standmeet/functions/account"
 	"standmeet/functions/corpus"
 	"standmeet/functions/events"
@@ -16,7 +17,19 @@ func Catalog(d Deps) op.Catalog {
 	t := tasks.Deps{DB: d.DB, Receipts: d.Receipts}
 	e := events.Deps{DB: d.DB, Waiter: d.Waiter}
 	a := d.account()
+	x := d.access()
 	return op.NewCatalog(
+		access.Submit(x),
+		access.List(x),
+		access.Get(x),
+		access.Approve(x),
+		access.ResendMail(x),
+		access.Close(x),
+		access.CreateCode(x),
+		access.ListCodes(x),
+		access.RevokeCode(x),
+		access.Redeem(x),
+
 		corpus.Create(c),
 		corpus.Update(c),
 		corpus.Promote(c),
@@ -55,3 +68,7 @@ func Catalog(d Deps) op.Catalog {
 func (d Deps) account() account.Deps { return account.Deps{DB: d.DB, Receipts: d.Receipts} }
 
 func (d Deps) corpus() corpus.Deps { return corpus.Deps{DB: d.DB, Receipts: d.Receipts} }
+
+func (d Deps) access() access.Deps {
+	return access.Deps{DB: d.DB, Receipts: d.Receipts, Keys: d.Keys, PublicURL: d.PublicURL, Mail: d.Mail, HTTPS: d.HTTPS}
+}

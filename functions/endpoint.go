@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"time"
 
+	"standmeet/functions/access"
 	"standmeet/functions/account"
 	"standmeet/functions/corpus"
 	"standmeet/functions/mcp"
@@ -106,8 +107,9 @@ func (f *Functions) Endpoint(name string) (http.Handler, error) {
 // answers says, by subscriber, what answers for a receipt on the MCP face.
 func (f *Functions) answers() map[string]*op.Operation {
 	return map[string]*op.Operation{
-		task.CorpusIndex: corpus.Answer(f.deps.corpus()),
-		task.MailTest:    account.TestMailAnswer(f.deps.account()),
+		task.ApprovalMail: access.MailAnswer(f.deps.access()),
+		task.CorpusIndex:  corpus.Answer(f.deps.corpus()),
+		task.MailTest:     account.TestMailAnswer(f.deps.account()),
 	}
 }
 

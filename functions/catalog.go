@@ -65,10 +65,17 @@ func Catalog(d Deps) op.Catalog {
 	)
 }
 
-func (d Deps) account() account.Deps { return account.Deps{DB: d.DB, Receipts: d.Receipts} }
+func (d Deps) account() account.Deps {
+	return account.Deps{DB: d.DB, Receipts: d.Receipts, Auth: d.Auth, Mail: d.Mail, HTTPS: d.HTTPS}
+}
 
 func (d Deps) corpus() corpus.Deps { return corpus.Deps{DB: d.DB, Receipts: d.Receipts} }
 
 func (d Deps) access() access.Deps {
 	return access.Deps{DB: d.DB, Receipts: d.Receipts, Keys: d.Keys, PublicURL: d.PublicURL, Mail: d.Mail, HTTPS: d.HTTPS}
 }
+		account.SignIn(a),
+		account.SignOut(a),
+		account.Sessions(a),
+		account.SignOutEverywhere(a),
+		account.SetPassword(a),

@@ -10,6 +10,7 @@ import (
 	"standmeet/functions/access"
 	"standmeet/functions/account"
 	"standmeet/functions/corpus"
+	"standmeet/functions/guest"
 	"standmeet/functions/mcp"
 	"standmeet/shared/auth"
 	"standmeet/shared/limit"
@@ -54,7 +55,8 @@ type Deps struct {
 const (
 	MCP     = "mcp"     // POST /mcp
 	OpenAPI = "openapi" // GET /openapi.json
-	Pages   = "sign_in" // GET /, /sign-in, POST /sign-in, /sign-out
+	Pages   = "sign_in" // GET /, /sign-in, POST /sign-in, /sign-in/mail, /sign-out
+	Guest   = "guest"   // /@{handle} and what is below it; else as catalog, since no route of a gateway can say @
 	Any     = "catalog" // every operation in one function, and a problem for every other route
 )
 
@@ -93,7 +95,9 @@ func (f *Functions) Endpoint(name string) (http.Handler, error) {
 		doc, err := Document(f.Catalog)
 		return document(doc), err
 	case Pages:
-		return account.Pages(f.deps.account(), f.server, f.deps.HTTPS), nil
+		return account.Pages(f.deps.account(), f.server), nil
+	case Guest:
+		return guest.Pages(f.Catalog, f.server, f.deps.DB), nil
 	case Any:
 		return f.Catalog.Handler(f.server), nil
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"path"
+	"strings"
 
 	"standmeet/functions"
 	"standmeet/shared/fault"
@@ -21,6 +22,7 @@ func gateway(f *functions.Functions, db *pg.DB) (http.Handler, error) {
 		{"GET /openapi.json", functions.OpenAPI},
 		{"GET /{$}", functions.Pages},
 		{"/sign-in", functions.Pages},
+		{"/sign-in/mail", functions.Pages},
 		{"/sign-out", functions.Pages},
 	}
 	for _, o := range f.Catalog.Ops() {
@@ -50,6 +52,10 @@ func gateway(f *functions.Functions, db *pg.DB) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
+	guest, err := serve(functions.Guest)
+	if err != nil {
+		return nil, err
+	}
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { status(w) })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
@@ -62,6 +68,10 @@ func gateway(f *functions.Functions, db *pg.DB) (http.Handler, error) {
 		status(w)
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/@") { // a pattern of the mux can't say so
+			guest.ServeHTTP(w, r)
+			return
+		}
 		// the mux would redirect a path that isn't clean; the gateway does not
 		escaped := r.URL.EscapedPath()
 		if clean := path.Clean("/" + escaped); clean == escaped || clean+"/" == escaped {

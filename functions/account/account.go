@@ -1,8 +1,9 @@
 // Package account holds what an owner does with their account: tokens, signing
-// in and out, the test mail.
+// in and out, the password, the test mail.
 package account
 
 import (
+	"standmeet/shared/auth"
 	"standmeet/shared/pg"
 	"standmeet/shared/task"
 )
@@ -11,4 +12,9 @@ import (
 type Deps struct {
 	DB       *pg.DB
 	Receipts *task.Receipts
+	Auth     *auth.Store
+	// Mail: there is a mail supplier, so that a link can be asked for by mail.
+	Mail bool
+	// HTTPS: people come by HTTPS alone, and so go the cookies.
+	HTTPS bool
 }

@@ -39,12 +39,13 @@ func setup(t *testing.T) *world {
 	db := pgtest.DB(t)
 	w := waiter.New(db, waiter.Options{}, task.FinalSource(db), outbox.FanoutSource(db))
 	t.Cleanup(w.Close)
-	d := account.Deps{DB: db, Receipts: task.NewReceipts(db, w)}
 	store := &auth.Store{DB: db}
+	d := account.Deps{DB: db, Receipts: task.NewReceipts(db, w), Auth: store, Mail: true}
 	t.Cleanup(func() { store.Flush(context.Background()) })
 	server := &op.Server{Authenticate: store.Authenticate}
-	cat := op.NewCatalog(account.Get(d), account.CreateToken(d), account.ListTokens(d), account.RevokeToken(d), account.SendTestMail(d))
-	pages := account.Pages(d, server, false)
+	cat := op.NewCatalog(account.Get(d), account.CreateToken(d), account.ListTokens(d), account.RevokeToken(d), account.SendTestMail(d),
+		account.SignIn(d), account.SignOut(d), account.Sessions(d), account.SignOutEverywhere(d), account.SetPassword(d))
+	pages := account.Pages(d, server)
 	mux := http.NewServeMux()
 	mux.Handle("/v1/", cat.Handler(server))
 	mux.Handle("/", pages)

@@ -50,8 +50,28 @@ const RequestIDHeader = "X-Request-Id"
 // Caller authenticates a request and adds where it came from. Credentials that
 // nobody knows are fault "unauthorized".
 func (s *Server) Caller(r *http.Request) (auth.Caller, error) {
-	var caller auth.Caller
+	return s.callerBy(r, auth.CredentialsOf(r))
+}
+
+// Anyone is Caller for what is public: credentials that nobody knows, such as a
+// session that has ended, must not keep anybody from it and count as none. An
+// owner's session that has ended leaves the visitor's that came with it.
+func (s *Server) Anyone(r *http.Request) (auth.Caller, error) {
 	credentials := auth.CredentialsOf(r)
+	for {
+		caller, err := s.callerBy(r, credentials)
+		if f := fault.From(err); f == nil || f.Kind != fault.Unauthorized {
+			return caller, err
+		}
+		if credentials.Session == "" {
+			credentials.Visitor = ""
+		}
+		credentials.Bearer, credentials.Session = "", ""
+	}
+}
+
+func (s *Server) callerBy(r *http.Request, credentials auth.Credentials) (auth.Caller, error) {
+	var caller auth.Caller
 	if credentials != (auth.Credentials{}) && s.Authenticate != nil {
 		var err error
 		if caller, err = s.Authenticate(r.Context(), credentials); err != nil {
@@ -70,6 +90,14 @@ func (s *Server) Caller(r *http.Request) (auth.Caller, error) {
 		caller.RemoteAddr = host
 	}
 	return caller, nil
+}
+
+// Admit refuses a caller who is no owner when their address asks too often.
+func (s *Server) Admit(ctx context.Context, caller auth.Caller) error {
+	if caller.Kind == auth.Owner || s.Limit == nil {
+		return nil
+	}
+	return s.Limit(ctx, caller.RemoteAddr)
 }
 
 // Call is o.Call for a face other than HTTP: it bounds the wait, logs a failure
@@ -192,26 +220,19 @@ func (s *Server) serve(o *Operation, w http.ResponseWriter, r *http.Request, id 
 			err = &panicked{v, debug.Stack()}
 		}
 	}()
-	caller, err = s.Caller(r)
-	if f := fault.From(err); f != nil {
-		if o.spec.Access == Owner || f.Kind != fault.Unauthorized {
-			return res, caller, err
-		}
-		// a stale session must not keep anybody from what is public
-		anonymous := r.Clone(r.Context())
-		anonymous.Header.Del("Authorization")
-		anonymous.Header.Del("Cookie")
-		if caller, err = s.Caller(anonymous); err != nil {
-			return res, caller, err
-		}
+	if o.spec.Access == Owner {
+		caller, err = s.Caller(r)
+	} else {
+		caller, err = s.Anyone(r)
+	}
+	if err != nil {
+		return res, caller, err
 	}
 	if err := o.authorize(caller); err != nil {
 		return res, caller, err
 	}
-	if caller.Kind != auth.Owner && s.Limit != nil {
-		if err := s.Limit(r.Context(), caller.RemoteAddr); err != nil {
-			return res, caller, err
-		}
+	if err := s.Admit(r.Context(), caller); err != nil {
+		return res, caller, err
 	}
 	body, err := o.readBody(w, r)
 	if err != nil {

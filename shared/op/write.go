@@ -30,8 +30,9 @@ const inFlight = 2 * time.Second
 //
 // It takes an idempotency key. What commit returned is stored under the key in
 // the same transaction, so that a repetition runs answer alone and a write that
-// failed left nothing. A key belongs to the owner, or to the address of a caller
-// who is none, to the operation and its path parameters. Another input under the key is 422 idempotency_key_reused; a key
+// failed left nothing. A key belongs to the owner, or to the visitor's session or
+// else the address of a caller who is none, and to the operation and its path
+// parameters. Another input under the key is 422 idempotency_key_reused; a key
 // whose first request is still running after 2 s is 409 idempotency_in_flight.
 func NewWrite[In, C, Out any](
 	s Spec, db *pg.DB,
@@ -148,12 +149,17 @@ func (r keyRow) store(ctx context.Context, tx *pg.Tx, committed any) error {
 	return err
 }
 
-// keyScope is the operation and the resource that the path names, and where the
-// request came from when nobody else is known to have sent it.
+// keyScope is the operation and the resource that the path names, and for a
+// caller who is no owner the visitor's session, or where the request came from
+// when there is none: many visitors may share an address.
 func (o *Operation) keyScope(c auth.Caller, in any) string {
 	var b strings.Builder
 	b.WriteString(o.spec.Name)
-	if c.OwnerID == (uuid.UUID{}) {
+	switch {
+	case c.OwnerID != (uuid.UUID{}):
+	case c.VisitorSession != "":
+		fmt.Fprintf(&b, " visitor=%x", sha256.Sum256([]byte(c.VisitorSession)))
+	default:
 		fmt.Fprintf(&b, " from=%q", c.RemoteAddr)
 	}
 	v := reflect.ValueOf(in).Elem()

@@ -43,6 +43,12 @@ func CodeMailFailed() string {
 	return "The code exists, but the mail with it failed or was cancelled. Give the code to the person yourself, or have the mail tried again."
 }
 
+// SignInAsked is said to whoever asked for a sign-in link by mail, which may be
+// anybody: it tells nothing of the owner, nor whether there is one.
+func SignInAsked() string {
+	return "Whether this belongs to an owner is not said here. If it does, look into that owner’s inbox in a minute or two: a link that came signs in once, within half an hour. If none came, ask again after a quarter of an hour."
+}
+
 // BookingMailFailed is said of the mail about a booking that did not get out, when
 // its task is no longer kept.
 func BookingMailFailed() string {

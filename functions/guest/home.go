@@ -1,0 +1,54 @@
+package guest
+
+import (
+	"net/http"
+	"net/url"
+
+	"standmeet/functions/page"
+)
+
+func (p *pages) home(w http.ResponseWriter, r *http.Request) {
+	v, err := p.enter(r)
+	if err != nil {
+		p.fail(w, r, err)
+		return
+	}
+	var list struct {
+		Items []struct{ Genre, Path, Title string }
+		Next  string `json:"next_cursor"`
+	}
+	if _, err := v.call(r.Context(), "public.notes", map[string]any{"handle": v.owner.Handle, "limit": 200}, &list); err != nil {
+		p.fail(w, r, err)
+		return
+	}
+	out := view{Title: v.name(), Base: v.base, Home: true, More: list.Next != "", Coded: v.caller.Reads(v.owner.ID)}
+	for _, n := range list.Items {
+		query := url.Values{}
+		if n.Genre != "wiki" {
+			query.Set("genre", n.Genre)
+		}
+		out.Notes = append(out.Notes, noteLink{Title: n.Title, Address: v.address("/notes/"+n.Path, query)})
+	}
+	page.Show(w, markup, 0, out)
+}
+
+func (p *pages) note(w http.ResponseWriter, r *http.Request) {
+	v, err := p.enter(r)
+	if err != nil {
+		p.fail(w, r, err)
+		return
+	}
+	args := map[string]any{"handle": v.owner.Handle, "path": r.PathValue("path")}
+	if genre := r.URL.Query().Get("genre"); genre != "" {
+		args["genre"] = genre
+	}
+	var n struct {
+		Note struct{ Title string }
+		Body string
+	}
+	if _, err := v.call(r.Context(), "public.note", args, &n); err != nil {
+		p.fail(w, r, err)
+		return
+	}
+	page.Show(w, markup, 0, view{Title: n.Note.Title, Body: n.Body, Base: v.base})
+}

@@ -5,6 +5,7 @@ package functions
 import (
 	"standmeet/functions/access"
 	"standmeet/functions/account"
+	"standmeet/functions/bookings"
 	"standmeet/functions/corpus"
 	"standmeet/functions/events"
 	"standmeet/functions/tasks"
@@ -18,6 +19,7 @@ func Catalog(d Deps) op.Catalog {
 	e := events.Deps{DB: d.DB, Waiter: d.Waiter}
 	a := d.account()
 	x := d.access()
+	b := bookings.Deps{DB: d.DB, Keys: d.Keys, PublicURL: d.PublicURL}
 	return op.NewCatalog(
 		access.Submit(x),
 		access.List(x),
@@ -29,6 +31,19 @@ func Catalog(d Deps) op.Catalog {
 		access.ListCodes(x),
 		access.RevokeCode(x),
 		access.Redeem(x),
+
+		bookings.GetAvailability(b),
+		bookings.SetAvailability(b),
+		bookings.Slots(b),
+		bookings.Create(b),
+		bookings.List(b),
+		bookings.Get(b),
+		bookings.Reschedule(b),
+		bookings.Cancel(b),
+		bookings.File(b),
+		bookings.CreateFeed(b),
+		bookings.RevokeFeed(b),
+		bookings.Feed(b),
 
 		corpus.Create(c),
 		corpus.Update(c),
@@ -62,6 +77,11 @@ func Catalog(d Deps) op.Catalog {
 		account.ListTokens(a),
 		account.RevokeToken(a),
 		account.SendTestMail(a),
+		account.SignIn(a),
+		account.SignOut(a),
+		account.Sessions(a),
+		account.SignOutEverywhere(a),
+		account.SetPassword(a),
 	)
 }
 
@@ -74,8 +94,3 @@ func (d Deps) corpus() corpus.Deps { return corpus.Deps{DB: d.DB, Receipts: d.Re
 func (d Deps) access() access.Deps {
 	return access.Deps{DB: d.DB, Receipts: d.Receipts, Keys: d.Keys, PublicURL: d.PublicURL, Mail: d.Mail, HTTPS: d.HTTPS}
 }
-		account.SignIn(a),
-		account.SignOut(a),
-		account.Sessions(a),
-		account.SignOutEverywhere(a),
-		account.SetPassword(a),

@@ -21,14 +21,17 @@ func (p *pages) booking(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	token := r.URL.Query().Get("token")
-	var answer struct{ Booking booking }
+	var answer struct {
+		Booking  booking
+		Sentence string
+	}
 	if _, err := v.call(r.Context(), "bookings.get", map[string]any{"id": r.PathValue("id"), "manage_token": token}, &answer); err != nil {
 		p.fail(w, r, unproved(err))
 		return
 	}
-	out := view{Title: "Your booking with " + v.name(), Base: v.base, Booking: &answer.Booking, Token: token}
+	out := view{Title: "Your booking with " + v.name(), Base: v.base, Booking: &answer.Booking, Token: token, Text: answer.Sentence}
 	if answer.Booking.State == "cancelled" {
-		out.Text = "This booking is cancelled."
+		out.Title = "Your booking with " + v.name() + " is cancelled"
 	}
 	page.Show(w, markup, 0, out)
 }
@@ -44,7 +47,7 @@ func (p *pages) cancel(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	id, token := r.PathValue("id"), r.PostForm.Get("token")
-	if _, err := v.call(r.Context(), "bookings.cancel", map[string]any{"id": id, "manage_token": token, "wait_seconds": 0}, nil); err != nil {
+	if _, err := v.call(r.Context(), "bookings.cancel", map[string]any{"id": id, "manage_token": token}, nil); err != nil {
 		p.fail(w, r, unproved(err))
 		return
 	}

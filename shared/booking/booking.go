@@ -176,13 +176,12 @@ func When(start, end time.Time, zone string) string {
 	}
 	const day, clock = "Monday, 2 January 2006", "15:04"
 	s, e := start.In(loc), end.In(loc)
-	var until string
+	until := e.Format(clock) + " " + zone
 	switch {
-	case offset(s) != offset(e):
-		// the clock changes meanwhile
-		until = e.Format(clock) + " " + zone + " (" + offset(s) + ", then " + offset(e) + ")"
-	default:
-		until = e.Format(clock) + " " + zone + " (" + offset(s) + ")"
+	case offset(s) != offset(e): // the clock changes meanwhile
+		until += " (" + offset(s) + ", then " + offset(e) + ")"
+	case offset(s) != zone:
+		until += " (" + offset(s) + ")"
 	}
 	if s.Format(time.DateOnly) != e.Format(time.DateOnly) {
 		return s.Format(day+", "+clock) + " to " + e.Format(day) + ", " + until

@@ -27,7 +27,7 @@ import (
 )
 
 // child, when set, makes the test binary a worker on the database that it
-// names, whose jobs never end: it is there to be killed.
+// names, whose jobs never end, or send mails (childMail): it is there to be killed.
 const child = "STANDMEET_TEST_WORKER"
 
 func TestMain(m *testing.M) {
@@ -42,7 +42,11 @@ func TestMain(m *testing.M) {
 			if err != nil {
 				return err
 			}
-			w, err := New(effects, jobs, Options{register: only(task.CorpusIndex, task.MailTest, func(context.Context, int64) error { select {} })})
+			register := only(task.CorpusIndex, task.MailTest, func(context.Context, int64) error { select {} })
+			if address := os.Getenv(childMail); address != "" {
+				register = forChild(address)
+			}
+			w, err := New(effects, jobs, Options{register: register})
 			if err != nil {
 				return err
 			}

@@ -237,9 +237,9 @@ func Discard(ctx context.Context, tx *pg.Tx, j Job) error {
 func Drop(ctx context.Context, tx *pg.Tx, j Job, why string) error {
 	rows, err := tx.Query(ctx, `
 		UPDATE tasks SET state = 'cancelled', finished_at = clock_timestamp(), started_at = $2, attempts = $3,
-			errors = coalesce(errors, '[]') || jsonb_build_array(jsonb_build_object('at', clock_timestamp(), 'attempt', $3::int, 'error', $4::text))
+			errors = coalesce(nullif($6, '')::jsonb, errors, '[]') || jsonb_build_array(jsonb_build_object('at', clock_timestamp(), 'attempt', $3::smallint, 'error', $4::text))
 		WHERE job_id = $1 AND subject = $5 AND state IN ('pending', 'running')
-		RETURNING event_id, subscriber`, j.ID, j.StartedAt, j.Attempt, why, j.Subject)
+		RETURNING event_id, subscriber`, j.ID, j.StartedAt, j.Attempt, why, j.Subject, string(j.Errors))
 	if err != nil {
 		return err
 	}

@@ -195,7 +195,7 @@ func TestAddr(t *testing.T) {
 	for _, a := range []string{
 		"::ffff:127.0.0.1", "::ffff:168.63.129.16", "::ffff:0:0", "2606:4700::1%eth0", "fe80::1%eth0", "febf::1", "1fff::1", "4000::1",
 	} {
-		refusal(t, a, Rules{}.Addr(netip.MustParseAddr(a)))
+		_ = refusal(t, a, Rules{}.Addr(netip.MustParseAddr(a)))
 	}
 	if err := (Rules{}).Addr(netip.Addr{}); err == nil {
 		t.Error("the zero address is admitted")
@@ -236,6 +236,35 @@ func FuzzURL(f *testing.F) {
 		if addr, err := netip.ParseAddr(host); err == nil {
 			if err := (Rules{}).Addr(addr); err != nil || addr.Is4In6() {
 				t.Fatalf("%q gives address %s: %v", raw, addr, err)
+			}
+		}
+	})
+}
+
+// FuzzAddr: what is admitted is global unicast to the standard library too, and
+// holds no IPv4 address that a translator or tunnel would take out of it.
+func FuzzAddr(f *testing.F) {
+	for _, a := range []string{"8.8.8.8", "127.0.0.1", "2606:4700::1", "64:ff9b::7f00:1", "2002:7f00:1::", "::127.0.0.1", "2600::5efe:7f00:1"} {
+		f.Add(netip.MustParseAddr(a).AsSlice())
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		addr, ok := netip.AddrFromSlice(b)
+		if !ok || (Rules{}).Addr(addr) != nil {
+			return
+		}
+		addr = addr.Unmap()
+		if !addr.IsGlobalUnicast() || addr.IsPrivate() || addr.IsLoopback() || addr.IsLinkLocalUnicast() || addr.IsMulticast() {
+			t.Fatal(addr)
+		}
+		special := []string{"0.0.0.0/8", "100.64.0.0/10", "192.0.0.0/24", "198.18.0.0/15", "240.0.0.0/4", "::/3", "4000::/2", "8000::/1", "2001::/32", "2002::/16"}
+		for _, s := range special {
+			if netip.MustParsePrefix(s).Contains(addr) {
+				t.Fatalf("%s of %s", addr, s)
+			}
+		}
+		if addr.Is6() {
+			if b := addr.As16(); b[10] == 0x5e && b[11] == 0xfe && b[9] == 0 && (b[8] == 0 || b[8] == 2) {
+				t.Fatal(addr)
 			}
 		}
 	})

@@ -181,6 +181,16 @@ func get(t testing.TB, c *Client, url string) (*http.Response, error) {
 	return c.Do(req)
 }
 
+// failure is why url can't be asked, nil if it can.
+func failure(t testing.TB, c *Client, url string) error {
+	t.Helper()
+	resp, err := get(t, c, url)
+	if err == nil {
+		resp.Body.Close()
+	}
+	return err
+}
+
 // code is that of the refusal that err must be.
 func code(t testing.TB, err error) string {
 	t.Helper()
@@ -213,7 +223,7 @@ func TestRebindingDoesNotGetThrough(t *testing.T) {
 	}
 	resp.Body.Close()
 	c.Close()
-	if _, err := get(t, c, url); code(t, err) != "name_not_public" {
+	if err := failure(t, c, url); code(t, err) != "name_not_public" {
 		t.Errorf("once the name leads inside: %v", err)
 	}
 	if connections.n.Load() != 0 {
@@ -264,7 +274,7 @@ func TestNameWithAPrivateAddressAmongOthers(t *testing.T) {
 		{"2600:1f00::5efe:a00:5"}, {"100.100.100.200"}, {"224.0.0.1"}, {"255.255.255.255"},
 	} {
 		c := New(Options{Rules: allow("127.0.0.1/32"), Resolver: serveNames(t, static(addrs...)).Resolver, Roots: roots(public)})
-		if _, err := get(t, c, "https://many.example.com:"+port(public)+"/h"); code(t, err) != "name_not_public" {
+		if err := failure(t, c, "https://many.example.com:"+port(public)+"/h"); code(t, err) != "name_not_public" {
 			t.Errorf("%v: %v", addrs, err)
 		} else if strings.ContainsAny(Explain(err), "0123456789") {
 			t.Errorf("%v: the reason tells where the name leads: %q", addrs, Explain(err))
@@ -314,7 +324,11 @@ func TestHostileURLsAreNotAsked(t *testing.T) {
 			continue // no request can be made of it, or it loses the fault on the way
 		}
 		n++
-		if _, err := c.Do(req); code(t, err) == "" {
+		resp, err := c.Do(req)
+		if err == nil {
+			resp.Body.Close()
+		}
+		if code(t, err) == "" {
 			t.Errorf("%s: %v, want %s", raw, err, want)
 		}
 	}
@@ -336,7 +350,7 @@ func TestAllowedNameMayLeadInside(t *testing.T) {
 		t.Fatal(err)
 	}
 	resp.Body.Close()
-	if _, err := get(t, c, "https://other.example.com:"+port(s)+"/h"); code(t, err) != "name_not_public" {
+	if err := failure(t, c, "https://other.example.com:"+port(s)+"/h"); code(t, err) != "name_not_public" {
 		t.Errorf("another name for the same address: %v", err)
 	}
 }
@@ -344,7 +358,7 @@ func TestAllowedNameMayLeadInside(t *testing.T) {
 func TestLookUpsSkipTheSearchList(t *testing.T) {
 	t.Parallel()
 	ns := serveNames(t, func(string, int) ([]string, dnsmessage.RCode) { return nil, dnsmessage.RCodeNameError })
-	_, err := get(t, New(Options{Resolver: ns.Resolver}), "https://db.prod.example.org/h")
+	err := failure(t, New(Options{Resolver: ns.Resolver}), "https://db.prod.example.org/h")
 	var failed *net.DNSError
 	if !errors.As(err, &failed) || !failed.IsNotFound || Explain(err) != "The name db.prod.example.org was not found." {
 		t.Errorf("%v: %q", err, Explain(err))
@@ -361,7 +375,7 @@ func TestLookUpFailuresAreNoRefusals(t *testing.T) {
 	t.Parallel()
 	for _, rcode := range []dnsmessage.RCode{dnsmessage.RCodeNameError, dnsmessage.RCodeServerFailure, dnsmessage.RCodeRefused, 0, rcodeSilent} {
 		ns := serveNames(t, func(string, int) ([]string, dnsmessage.RCode) { return nil, rcode })
-		_, err := get(t, New(Options{Resolver: ns.Resolver, Timeout: 8 * time.Second}), "https://down.example.org/h")
+		err := failure(t, New(Options{Resolver: ns.Resolver, Timeout: 8 * time.Second}), "https://down.example.org/h")
 		var (
 			failed  *net.DNSError
 			refused *Refused
@@ -504,7 +518,7 @@ func TestNothingListens(t *testing.T) {
 	}
 	at := ln.Addr().String()
 	ln.Close()
-	_, err = get(t, New(Options{Rules: allow("127.0.0.1/32")}), "http://"+at)
+	err = failure(t, New(Options{Rules: allow("127.0.0.1/32")}), "http://"+at)
 	if Explain(err) != "The endpoint refused the connection." {
 		t.Errorf("%v: %q", err, Explain(err))
 	}
@@ -640,7 +654,7 @@ func TestBadTLS(t *testing.T) {
 	}
 	for name, greeting := range map[string]string{"HTTP": "HTTP/1.1 400 Bad Request\r\n\r\n", "SSH": "SSH-2.0-x\r\n"} {
 		at := raw(t, func(c net.Conn) { _, _ = io.WriteString(c, greeting); _, _ = io.Copy(io.Discard, c) })
-		_, err := get(t, New(Options{Rules: allow("127.0.0.1/32"), Timeout: 8 * time.Second}), "https://"+at)
+		err := failure(t, New(Options{Rules: allow("127.0.0.1/32"), Timeout: 8 * time.Second}), "https://"+at)
 		if Explain(err) != "The endpoint did not answer in TLS." {
 			t.Errorf("%s: %v: %q", name, err, Explain(err))
 		}

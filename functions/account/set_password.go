@@ -23,7 +23,7 @@ type Password struct {
 // no idempotency key, since what a key keeps would tell of the password.
 func SetPassword(d Deps) *op.Operation {
 	type in struct {
-		Password        op.Opt[string] `json:"password,omitzero" maxLength:"256" jsonschema:"the new password, 12 to 256 characters; null removes it, and the owner signs in by link alone"`
+		Password        op.Opt[string] `json:"password,omitzero" minLength:"12" maxLength:"256" jsonschema:"the new password; null removes it, and the owner signs in by link alone"`
 		CurrentPassword string         `json:"current_password,omitempty" maxLength:"256" jsonschema:"the password that holds; not needed where there is none, and within half an hour of signing in by a link"`
 	}
 	return op.New(op.Spec{
@@ -34,9 +34,6 @@ func SetPassword(d Deps) *op.Operation {
 	}, func(ctx context.Context, c auth.Caller, in in) (out Password, err error) {
 		if !in.Password.Set {
 			return out, fault.InvalidField("password", "missing_field", "password is missing; null removes it.")
-		}
-		if !in.Password.Null && in.Password.Value == "" {
-			return out, auth.CheckPassword("", auth.Profile{})
 		}
 		if !c.Allows(auth.AllScopes) {
 			return out, fault.New(fault.Forbidden, "forbidden_scope", "This needs a session, or a token with the scope *.")

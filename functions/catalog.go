@@ -9,6 +9,7 @@ import (
 	"standmeet/functions/corpus"
 	"standmeet/functions/events"
 	"standmeet/functions/tasks"
+	"standmeet/functions/webhooks"
 	"standmeet/shared/op"
 )
 
@@ -20,6 +21,7 @@ func Catalog(d Deps) op.Catalog {
 	a := d.account()
 	x := d.access()
 	b := bookings.Deps{DB: d.DB, Keys: d.Keys, PublicURL: d.PublicURL}
+	w := webhooks.Deps{DB: d.DB, Keys: d.Keys, Egress: d.Egress}
 	return op.NewCatalog(
 		access.Submit(x),
 		access.List(x),
@@ -71,6 +73,17 @@ func Catalog(d Deps) op.Catalog {
 		events.List(e),
 		events.Get(e),
 		events.Requeue(e),
+
+		webhooks.Create(w),
+		webhooks.List(w),
+		webhooks.EventTypes(w),
+		webhooks.Get(w),
+		webhooks.Update(w),
+		webhooks.Delete(w),
+		webhooks.RotateSecret(w),
+		webhooks.SendTest(w),
+		webhooks.Redeliver(w),
+		webhooks.Deliveries(w),
 
 		account.Get(a),
 		account.CreateToken(a),

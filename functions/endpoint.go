@@ -13,6 +13,7 @@ import (
 	"standmeet/functions/guest"
 	"standmeet/functions/mcp"
 	"standmeet/shared/auth"
+	"standmeet/shared/egress"
 	"standmeet/shared/limit"
 	"standmeet/shared/op"
 	"standmeet/shared/pg"
@@ -40,6 +41,8 @@ type Deps struct {
 	PublicURL string
 	// Mail: there is a mail supplier, as far as this process can tell.
 	Mail bool
+	// Egress says which addresses webhooks may have.
+	Egress egress.Rules
 	// Telemetry records each call; nil doesn't.
 	Telemetry *telemetry.Telemetry
 	// MaxWait is as in op.Server.

@@ -21,6 +21,7 @@ import (
 	"standmeet/local/stack"
 	"standmeet/shared/auth"
 	"standmeet/shared/config"
+	"standmeet/shared/egress"
 	"standmeet/shared/pg"
 	"standmeet/shared/pgserver"
 	"standmeet/shared/secret"
@@ -132,7 +133,7 @@ func Run(ctx context.Context, o Options) (err error) {
 			o.Logger.LogAttrs(ctx, slog.LevelWarn, "the last telemetry was not sent", slog.Any("error", err))
 		}
 	}()
-	parts, err := stack.Start(ctx, stack.Options{URL: facts.DatabaseURL, Logger: o.Logger, Mail: mailer, Keys: keys, PublicURL: publicURL, Telemetry: t},
+	parts, err := stack.Start(ctx, stack.Options{URL: facts.DatabaseURL, Logger: o.Logger, Mail: mailer, Keys: keys, PublicURL: publicURL, Egress: egress.New(c.Egress), Telemetry: t},
 		stack.Parts{Gateway: c.Parts.Gateway, Relay: c.Parts.Relay, Workers: c.Parts.Workers})
 	if err != nil {
 		return err
@@ -155,7 +156,7 @@ func Run(ctx context.Context, o Options) (err error) {
 		facts.Owner.SignInURL = facts.BaseURL + "/sign-in?token=" + facts.Owner.SignInURL
 		handler, err := gateway(functions.New(functions.Deps{
 			DB: parts.DB, Waiter: parts.Waiter, Receipts: parts.Receipts, Auth: tokens, Logger: o.Logger, Telemetry: t,
-			Keys: keys, PublicURL: publicURL, Mail: c.MailSupplier != config.MailNone, MaxWait: c.MaxWait, HTTPS: strings.HasPrefix(facts.BaseURL, "https:"),
+			Keys: keys, PublicURL: publicURL, Egress: egress.New(c.Egress), Mail: c.MailSupplier != config.MailNone, MaxWait: c.MaxWait, HTTPS: strings.HasPrefix(facts.BaseURL, "https:"),
 		}), parts.DB)
 		if err != nil {
 			return err

@@ -189,6 +189,7 @@ tasks.errors jsonb
 tasks.cancel_requested_at timestamp with time zone
 tasks.progress jsonb
 tasks.result jsonb
+tasks.next_at timestamp with time zone
 tokens.id uuid not null
 tokens.owner_id uuid not null
 tokens.name text not null
@@ -204,6 +205,52 @@ visitor_grants.created_at timestamp with time zone not null default now()
 visitor_sessions.id_hash bytea not null
 visitor_sessions.created_at timestamp with time zone not null default now()
 visitor_sessions.expires_at timestamp with time zone not null
+webhook_attempts.id uuid not null
+webhook_attempts.delivery_id uuid not null
+webhook_attempts.number integer not null
+webhook_attempts.at timestamp with time zone not null default clock_timestamp()
+webhook_attempts.until timestamp with time zone not null
+webhook_attempts.finished_at timestamp with time zone
+webhook_attempts.duration_ms integer
+webhook_attempts.status integer
+webhook_attempts.outcome text
+webhook_attempts.response text
+webhook_attempts.error text
+webhook_deliveries.id uuid not null
+webhook_deliveries.owner_id uuid not null
+webhook_deliveries.endpoint_id uuid not null
+webhook_deliveries.event_id uuid not null
+webhook_deliveries.event_type text not null
+webhook_deliveries.payload text not null
+webhook_deliveries.state text not null default 'pending'::text
+webhook_deliveries.task_event uuid
+webhook_deliveries.due_at timestamp with time zone not null default clock_timestamp()
+webhook_deliveries.asked boolean not null default false
+webhook_deliveries.attempts integer not null default 0
+webhook_deliveries.spent integer not null default 0
+webhook_deliveries.repeats uuid
+webhook_deliveries.repeated_at timestamp with time zone
+webhook_deliveries.created_at timestamp with time zone not null default clock_timestamp()
+webhook_deliveries.finished_at timestamp with time zone
+webhook_endpoints.id uuid not null
+webhook_endpoints.owner_id uuid not null
+webhook_endpoints.url text not null
+webhook_endpoints.event_types text[] not null
+webhook_endpoints.description text not null default ''::text
+webhook_endpoints.ordered boolean not null default false
+webhook_endpoints.secret bytea
+webhook_endpoints.old_secret bytea
+webhook_endpoints.old_secret_until timestamp with time zone
+webhook_endpoints.disabled_at timestamp with time zone
+webhook_endpoints.disabled_reason text
+webhook_endpoints.failing_since timestamp with time zone
+webhook_endpoints.consecutive_failures integer not null default 0
+webhook_endpoints.cooldown_until timestamp with time zone
+webhook_endpoints.lease_holder uuid
+webhook_endpoints.lease_until timestamp with time zone
+webhook_endpoints.created_at timestamp with time zone not null default now()
+webhook_endpoints.updated_at timestamp with time zone not null default now()
+webhook_endpoints.deleted_at timestamp with time zone
 
 -- indexes
 CREATE INDEX access_requests_owner_idx ON public.access_requests USING btree (owner_id, created_at DESC, id DESC)
@@ -235,6 +282,12 @@ CREATE INDEX tasks_owner_idx ON public.tasks USING btree (owner_id, event_id DES
 CREATE INDEX tokens_owner_idx ON public.tokens USING btree (owner_id, created_at DESC)
 CREATE INDEX visitor_grants_code_idx ON public.visitor_grants USING btree (code_id)
 CREATE INDEX visitor_sessions_expires_idx ON public.visitor_sessions USING btree (expires_at)
+CREATE INDEX webhook_attempts_delivery_idx ON public.webhook_attempts USING btree (delivery_id, number)
+CREATE INDEX webhook_deliveries_due_idx ON public.webhook_deliveries USING btree (endpoint_id, due_at, id) WHERE (state = 'pending'::text)
+CREATE INDEX webhook_deliveries_endpoint_idx ON public.webhook_deliveries USING btree (endpoint_id, id DESC)
+CREATE INDEX webhook_deliveries_event_idx ON public.webhook_deliveries USING btree (event_id)
+CREATE INDEX webhook_deliveries_order_idx ON public.webhook_deliveries USING btree (endpoint_id, event_id, id) WHERE (state = 'pending'::text)
+CREATE INDEX webhook_endpoints_owner_idx ON public.webhook_endpoints USING btree (owner_id, created_at DESC, id DESC)
 CREATE UNIQUE INDEX access_requests_code_key ON public.access_requests USING btree (code_id) WHERE (code_id IS NOT NULL)
 CREATE UNIQUE INDEX access_requests_pkey ON public.access_requests USING btree (id)
 CREATE UNIQUE INDEX availability_pkey ON public.availability USING btree (owner_id)
@@ -269,6 +322,10 @@ CREATE UNIQUE INDEX tokens_hash_key ON public.tokens USING btree (token_hash)
 CREATE UNIQUE INDEX tokens_pkey ON public.tokens USING btree (id)
 CREATE UNIQUE INDEX visitor_grants_pkey ON public.visitor_grants USING btree (session_hash, code_id)
 CREATE UNIQUE INDEX visitor_sessions_pkey ON public.visitor_sessions USING btree (id_hash)
+CREATE UNIQUE INDEX webhook_attempts_pkey ON public.webhook_attempts USING btree (id)
+CREATE UNIQUE INDEX webhook_deliveries_pkey ON public.webhook_deliveries USING btree (id)
+CREATE UNIQUE INDEX webhook_deliveries_task_key ON public.webhook_deliveries USING btree (task_event) WHERE (task_event IS NOT NULL)
+CREATE UNIQUE INDEX webhook_endpoints_pkey ON public.webhook_endpoints USING btree (id)
 
 -- constraints
 access_requests access_requests_approved_has_code: CHECK (((state <> ALL (ARRAY['approved'::text, 'replied'::text])) OR ((code_id IS NOT NULL) AND (approved_at IS NOT NULL))))
@@ -335,9 +392,19 @@ visitor_grants visitor_grants_code_id_fkey: FOREIGN KEY (code_id) REFERENCES cod
 visitor_grants visitor_grants_pkey: PRIMARY KEY (session_hash, code_id)
 visitor_grants visitor_grants_session_hash_fkey: FOREIGN KEY (session_hash) REFERENCES visitor_sessions(id_hash) ON DELETE CASCADE
 visitor_sessions visitor_sessions_pkey: PRIMARY KEY (id_hash)
+webhook_attempts webhook_attempts_pkey: PRIMARY KEY (id)
+webhook_deliveries webhook_deliveries_pending_has_task: CHECK (((state <> 'pending'::text) OR (task_event IS NOT NULL)))
+webhook_deliveries webhook_deliveries_pkey: PRIMARY KEY (id)
+webhook_deliveries webhook_deliveries_state_known: CHECK ((state = ANY (ARRAY['pending'::text, 'delivered'::text, 'discarded'::text, 'held'::text, 'cancelled'::text])))
+webhook_endpoints webhook_endpoints_disabled_whole: CHECK (((disabled_at IS NULL) = (disabled_reason IS NULL)))
+webhook_endpoints webhook_endpoints_pkey: PRIMARY KEY (id)
+webhook_endpoints webhook_endpoints_secret_kept: CHECK (((secret IS NOT NULL) OR (deleted_at IS NOT NULL)))
 
 -- settings
 event_queue: autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=1000, autovacuum_vacuum_cost_delay=0
+webhook_attempts: fillfactor=80
+webhook_deliveries: fillfactor=80
+webhook_endpoints: fillfactor=50, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=1000
 
 -- triggers
 CREATE TRIGGER mail_state_follows AFTER UPDATE OF state ON public.tasks FOR EACH ROW WHEN (((new.subscriber = ANY (ARRAY['access_request.approval_mail'::text, 'booking.mail'::text])) AND (old.state IS DISTINCT FROM new.state))) EXECUTE FUNCTION mail_state_follows()
@@ -346,6 +413,7 @@ CREATE TRIGGER notes_created_or_erased AFTER INSERT OR DELETE ON public.notes FO
 CREATE TRIGGER notes_touch BEFORE UPDATE ON public.notes FOR EACH ROW WHEN (((((((((((((old.genre IS DISTINCT FROM new.genre) OR (old.title IS DISTINCT FROM new.title)) OR (old.path IS DISTINCT FROM new.path)) OR (old.parent_id IS DISTINCT FROM new.parent_id)) OR (old.body IS DISTINCT FROM new.body)) OR (old.tags IS DISTINCT FROM new.tags)) OR (old.aliases IS DISTINCT FROM new.aliases)) OR (old.visibility IS DISTINCT FROM new.visibility)) OR (old.show_as_source IS DISTINCT FROM new.show_as_source)) OR (old.source IS DISTINCT FROM new.source)) OR (old.promoted_to IS DISTINCT FROM new.promoted_to)) OR (old.deleted_at IS DISTINCT FROM new.deleted_at))) EXECUTE FUNCTION notes_touch()
 CREATE TRIGGER tasks_follow_job AFTER UPDATE OF state ON public.river_job FOR EACH ROW WHEN (((new.state = ANY (ARRAY['completed'::river_job_state, 'discarded'::river_job_state, 'cancelled'::river_job_state])) AND (old.state IS DISTINCT FROM new.state))) EXECUTE FUNCTION tasks_follow_job()
 CREATE TRIGGER tasks_follow_job_deletion AFTER DELETE ON public.river_job FOR EACH ROW WHEN ((old.state <> ALL (ARRAY['completed'::river_job_state, 'discarded'::river_job_state, 'cancelled'::river_job_state]))) EXECUTE FUNCTION tasks_follow_job_deletion()
+CREATE TRIGGER webhook_state_follows AFTER UPDATE OF state ON public.tasks FOR EACH ROW WHEN (((new.subscriber = 'webhook.deliver'::text) AND (new.state <> 'running'::text) AND (old.state IS DISTINCT FROM new.state))) EXECUTE FUNCTION webhook_state_follows()
 
 -- functions
 CREATE OR REPLACE FUNCTION public.mail_state_follows()
@@ -485,6 +553,22 @@ AS $function$
                     PLACING substring(int8send((extract(epoch FROM clock_timestamp()) * 1000)::bigint) FROM 3)
                     FROM 1 FOR 6),
             52, 1), 53, 1), 'hex')::uuid
+$function$
+
+CREATE OR REPLACE FUNCTION public.webhook_state_follows()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    UPDATE webhook_deliveries
+    SET state = CASE NEW.state WHEN 'completed' THEN 'delivered' ELSE NEW.state END,
+        finished_at = NEW.finished_at,
+        asked = NEW.state = 'pending',
+        due_at = CASE NEW.state WHEN 'pending' THEN clock_timestamp() ELSE due_at END,
+        spent = CASE WHEN NEW.state = 'pending' AND state <> 'pending' THEN 0 ELSE spent END
+    WHERE task_event = NEW.event_id;
+    RETURN NULL;
+END
 $function$
 
 

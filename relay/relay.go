@@ -51,6 +51,7 @@ type Relay struct {
 	db     *pg.DB
 	client *river.Client[pgx.Tx]
 	routes map[string]route
+	types  map[string]outbox.Type
 	log    *slog.Logger
 	wake   chan struct{}
 	// batch is BatchSize, smaller in tests
@@ -67,7 +68,11 @@ func New(db *pg.DB, log *slog.Logger) (*Relay, error) {
 	if err != nil {
 		return nil, fmt.Errorf("relay: %w", err)
 	}
-	return &Relay{db: db, client: client, routes: routes(), log: log, wake: make(chan struct{}, 1), batch: BatchSize}, nil
+	types := map[string]outbox.Type{}
+	for _, t := range outbox.Types() {
+		types[t.Name] = t
+	}
+	return &Relay{db: db, client: client, routes: routes(), types: types, log: log, wake: make(chan struct{}, 1), batch: BatchSize}, nil
 }
 
 // Source has a waiter wake the relay. The waiter must keep LISTEN.
@@ -230,15 +235,7 @@ func (r *Relay) fanOut(ctx context.Context, tx *pg.Tx, events []outbox.Event, ba
 	merged := map[[2]string]int{}
 	var commands []outbox.Event
 	queues := map[string]bool{}
-	for i, e := range events {
-		e.Trace = batch.Event(e.ID, e.OwnerID, e.Type, e.Trace, e.OccurredAt)
-		kind, ok := outbox.Lookup(e.Type)
-		if !ok {
-			return fmt.Errorf("event type %q is not declared", e.Type)
-		}
-		if kind.Command {
-			commands = append(commands, e)
-		}
+	ask := func(i int, e outbox.Event, kind outbox.Type) error {
 		for _, subscriber := range kind.Subscribers {
 			route := r.routes[subscriber]
 			key := [2]string{subscriber, e.Subject}
@@ -257,13 +254,40 @@ func (r *Relay) fanOut(ctx context.Context, tx *pg.Tx, events []outbox.Event, ba
 			made = append(made, task.Made{ID: task.ID{Event: e.ID, Subscriber: subscriber}, OwnerID: e.OwnerID, Subject: e.Subject})
 			covers = append(covers, job)
 		}
+		return nil
+	}
+	at := make(map[uuid.UUID]int, len(events))
+	for i := range events {
+		e := &events[i]
+		e.Trace = batch.Event(e.ID, e.OwnerID, e.Type, e.Trace, e.OccurredAt)
+		at[e.ID] = i
+		kind, ok := r.types[e.Type]
+		if !ok {
+			return fmt.Errorf("event type %q is not declared", e.Type)
+		}
+		if kind.Command {
+			commands = append(commands, *e)
+		}
+		if err := ask(i, *e, kind); err != nil {
+			return err
+		}
 		tx.Notify(outbox.Fanned, e.ID.String())
+	}
+	hooks, err := match(ctx, tx, events)
+	if err != nil {
+		return err
+	}
+	for i, e := range hooks.events {
+		if err := ask(at[hooks.causes[i]], e, r.types[e.Type]); err != nil {
+			return err
+		}
 	}
 	raw, err := tx.Begin(ctx)
 	if err != nil {
 		return err
 	}
 	var tasks pgx.Batch
+	hooks.write(&tasks)
 	if len(jobs) > 0 {
 		inserted, err := r.client.InsertManyTx(ctx, raw, jobs)
 		if err != nil {

@@ -326,7 +326,7 @@ func TestBadEventIsSetAsideAlone(t *testing.T) {
 			t.Errorf("a good event beside the bad one has %d tasks", n)
 		}
 	}
-	if n := count(t, db, `SELECT count(*) FROM event_queue WHERE due_at > clock_timestamp() AND attempts = 1 AND last_error LIKE '%no note id%'`); n != 1 {
+	if n := count(t, db, `SELECT count(*) FROM event_queue WHERE due_at > clock_timestamp() AND attempts = 1 AND last_error LIKE '%is no id%'`); n != 1 {
 		t.Error("the bad event was not put off with its error")
 	}
 	for range outbox.MaxAttempts {

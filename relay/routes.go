@@ -25,12 +25,10 @@ type route struct {
 func routes() map[string]route {
 	return map[string]route{
 		task.CorpusIndex: {coalesce: true, args: func(e outbox.Event) (river.JobArgs, error) {
-			note, err := uuid.Parse(e.Subject)
-			if err != nil {
-				return nil, fmt.Errorf("subject of %s is no note id: %w", e.Type, err)
-			}
-			return task.IndexArgs{OwnerID: e.OwnerID, NoteID: note, Trace: e.Trace}, nil
+			note, err := subjectID(e)
+			return task.IndexArgs{OwnerID: e.OwnerID, NoteID: note, Trace: e.Trace}, err
 		}},
+		task.WebhookDeliver:   {coalesce: true, args: deliverArgs},
 		task.MailTest:         {args: func(e outbox.Event) (river.JobArgs, error) { return task.MailTestArgs{Caused: caused(e)}, nil }},
 		task.TasksBulk:        {args: func(e outbox.Event) (river.JobArgs, error) { return task.BulkArgs{Caused: caused(e)}, nil }},
 		task.ApprovalMail:     {args: func(e outbox.Event) (river.JobArgs, error) { return task.ApprovalMailArgs{Caused: caused(e)}, nil }},
@@ -42,6 +40,14 @@ func routes() map[string]route {
 			return task.PeriodicArgs{Caused: caused(e), Name: e.Subject}, nil
 		}},
 	}
+}
+
+func subjectID(e outbox.Event) (uuid.UUID, error) {
+	id, err := uuid.Parse(e.Subject)
+	if err != nil {
+		return id, fmt.Errorf("subject of %s is no id: %w", e.Type, err)
+	}
+	return id, nil
 }
 
 func caused(e outbox.Event) task.Caused {

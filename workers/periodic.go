@@ -13,6 +13,7 @@ import (
 	"standmeet/shared/outbox"
 	"standmeet/shared/pg"
 	"standmeet/shared/task"
+	"standmeet/shared/webhook"
 )
 
 const (
@@ -71,6 +72,8 @@ func runPeriodic(ctx context.Context, db *pg.DB, name string) (note string, err 
 		})
 	case "idempotency.retention":
 		return retain("keys", func() (int64, error) { return op.DeleteOldKeys(ctx, db, keepKeys, retentionBatch) })
+	case "webhooks.retention":
+		return retain("deliveries", func() (int64, error) { return webhook.DeleteOld(ctx, db, keepTasks, retentionBatch) })
 	case "relay.sweep":
 		waiting, err := outbox.Waiting(ctx, db, sweepAge)
 		if err == nil && waiting > 0 {

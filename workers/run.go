@@ -92,7 +92,7 @@ func (w *worker[A]) Work(ctx context.Context, job *river.Job[A]) error {
 }
 
 func (w *worker[A]) attempt(ctx context.Context, job *river.Job[A]) (telemetry.Outcome, error) {
-	if !w.kind.Transactional {
+	if !w.kind.Transactional && !w.kind.Apart {
 		open, err := task.Start(ctx, w.db, record(job, nil))
 		if err != nil {
 			return telemetry.Failed, err
@@ -120,7 +120,7 @@ func (w *worker[A]) attempt(ctx context.Context, job *river.Job[A]) (telemetry.O
 	}
 	var unrecorded unrecordedError
 	var final permanentError
-	last := !errors.As(err, &unrecorded) && (failures(job.JobRow)+1 >= w.kind.MaxAttempts || errors.As(err, &final))
+	last := !w.kind.Apart && !errors.As(err, &unrecorded) && (failures(job.JobRow)+1 >= w.kind.MaxAttempts || errors.As(err, &final))
 	attrs := []slog.Attr{slog.String("kind", w.kind.Name), slog.Int64("job", job.ID), slog.Int("attempt", job.Attempt), slog.Bool("discarded", last)}
 	owner, event := job.Args.Origin()
 	if owner != (uuid.UUID{}) {

@@ -14,6 +14,7 @@ import (
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 
+	rules "standmeet/shared/egress"
 	"standmeet/shared/pg"
 	"standmeet/shared/secret"
 	"standmeet/shared/task"
@@ -47,6 +48,8 @@ type Options struct {
 	Keys secret.Keys
 	// PublicURL is where the links in mails lead, without a final slash.
 	PublicURL string
+	// Egress says which addresses webhooks may ask.
+	Egress rules.Rules
 	// Telemetry records each attempt; nil doesn't.
 	Telemetry *telemetry.Telemetry
 	// register replaces the kinds, in tests
@@ -69,9 +72,10 @@ func queues() map[string]river.QueueConfig {
 	const fast, slow = 100 * time.Millisecond, 500 * time.Millisecond
 	return map[string]river.QueueConfig{
 		// index jobs only wait for the batch that they are in
-		task.QueueIndex:       {MaxWorkers: 400, FetchCooldown: time.Millisecond, FetchPollInterval: fast},
-		task.QueueNotify:      {MaxWorkers: 10, FetchCooldown: 10 * time.Millisecond, FetchPollInterval: slow},
-		task.QueueWebhook:     {MaxWorkers: 40, FetchCooldown: 10 * time.Millisecond, FetchPollInterval: slow},
+		task.QueueIndex:  {MaxWorkers: 400, FetchCooldown: time.Millisecond, FetchPollInterval: fast},
+		task.QueueNotify: {MaxWorkers: 10, FetchCooldown: 10 * time.Millisecond, FetchPollInterval: slow},
+		// most of their time webhooks wait for somebody's server, without a connection
+		task.QueueWebhook:     {MaxWorkers: 200, FetchCooldown: 10 * time.Millisecond, FetchPollInterval: slow},
 		task.QueueFetch:       {MaxWorkers: 8, FetchCooldown: 10 * time.Millisecond, FetchPollInterval: slow},
 		task.QueueBuild:       {MaxWorkers: 2, FetchCooldown: 10 * time.Millisecond, FetchPollInterval: slow},
 		task.QueueMaintenance: {MaxWorkers: 4, FetchCooldown: 10 * time.Millisecond, FetchPollInterval: slow},
@@ -112,6 +116,7 @@ func New(effects, jobs *pg.DB, o Options) (*Workers, error) {
 			river.AddWorker(registry, newWorker(e, task.SignInMail, patient, signInMail(p)))
 			river.AddWorker(registry, newWorker(e, task.TasksBulk, quick, bulk(effects)))
 			river.AddWorker(registry, newWorker(e, task.PeriodicRun, quick, periodic(effects)))
+			river.AddWorker(registry, newWorker(e, task.WebhookDeliver, quick, newHooks(e, o.Keys, o.Egress).work))
 		}
 	}
 	o.register(registry, &env{db: effects, log: o.Logger, telemetry: o.Telemetry})

@@ -14,6 +14,7 @@ import (
 	"standmeet/functions"
 	"standmeet/shared/auth"
 	"standmeet/shared/config"
+	"standmeet/shared/egress"
 	"standmeet/shared/op/apigw"
 	"standmeet/shared/outbox"
 	"standmeet/shared/pg"
@@ -57,7 +58,7 @@ func newHandler(lookup func(string) (string, bool)) (lambda.Handler, error) {
 	w := waiter.New(db, waiter.Options{Logger: log}, task.FinalSource(db), outbox.FanoutSource(db))
 	endpoint, err := functions.New(functions.Deps{
 		DB: db, Waiter: w, Receipts: task.NewReceipts(db, w), Auth: &auth.Store{DB: db}, Logger: log, Telemetry: t,
-		Keys: c.SecretKey, PublicURL: c.PublicURL, Mail: c.MailSupplier != config.MailNone, MaxWait: c.MaxWait, HTTPS: strings.HasPrefix(c.PublicURL, "https:"), Frozen: true,
+		Keys: c.SecretKey, PublicURL: c.PublicURL, Egress: egress.New(c.Egress), Mail: c.MailSupplier != config.MailNone, MaxWait: c.MaxWait, HTTPS: strings.HasPrefix(c.PublicURL, "https:"), Frozen: true,
 	}).Endpoint(name)
 	if err != nil {
 		return nil, err

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"standmeet/relay"
+	"standmeet/shared/egress"
 	"standmeet/shared/outbox"
 	"standmeet/shared/pg"
 	"standmeet/shared/secret"
@@ -32,6 +33,8 @@ type Options struct {
 	// Keys and PublicURL are as in workers.Options.
 	Keys      secret.Keys
 	PublicURL string
+	// Egress is as in workers.Options.
+	Egress egress.Rules
 	// Conns is the size of the pool that requests use; 0 is 24.
 	Conns int32
 	// Telemetry records what the parts do; nil doesn't. Whoever made it shuts it
@@ -114,7 +117,7 @@ func Start(ctx context.Context, o Options, p Parts) (*Stack, error) {
 		if err != nil {
 			return abort(err)
 		}
-		if w, err = workers.New(effects, jobs, workers.Options{Logger: o.Logger, Mail: o.Mail, Keys: o.Keys, PublicURL: o.PublicURL, Telemetry: o.Telemetry}); err != nil {
+		if w, err = workers.New(effects, jobs, workers.Options{Logger: o.Logger, Mail: o.Mail, Keys: o.Keys, PublicURL: o.PublicURL, Egress: o.Egress, Telemetry: o.Telemetry}); err != nil {
 			return abort(err)
 		}
 	}

@@ -263,3 +263,41 @@ func Waiting(ctx context.Context, db *pg.DB, age time.Duration) (n int, err erro
 			WHERE event_id < $1 AND poisoned_at IS NULL AND due_at <= clock_timestamp() LIMIT 100000) w`, Before(time.Now().Add(-age))).Scan(&n)
 	return n, pg.Fault(err)
 }
+
+// RecordFanned queues the writing of events that the relay itself makes while it
+// fans out others. Their tasks are made in the same transaction, so none of them
+// waits in the queue.
+func RecordFanned(b *pgx.Batch, events []Event) {
+	n := len(events)
+	ids, types, owners, subjects, data, traces := make([]uuid.UUID, n), make([]string, n), make([]uuid.UUID, n), make([]string, n), make([]string, n), make([]string, n)
+	for i, e := range events {
+		ids[i], types[i], owners[i], subjects[i], data[i], traces[i] = e.ID, e.Type, e.OwnerID, e.Subject, string(e.Data), e.Trace
+	}
+	b.Queue(`
+		INSERT INTO events (id, type, owner_id, subject, data, trace)
+		SELECT id, type, owner_id, subject, data::jsonb, nullif(trace, '')
+		FROM unnest($1::uuid[], $2::text[], $3::uuid[], $4::text[], $5::text[], $6::text[]) AS e (id, type, owner_id, subject, data, trace)`,
+		ids, types, owners, subjects, data, traces)
+}
+
+// RecordAll writes events in tx, as many to a statement, and has the relay woken
+// after the commit. Each needs ID, Type, OwnerID, Subject and Data, an object.
+func RecordAll(ctx context.Context, tx *pg.Tx, events []Event) error {
+	raw, err := tx.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	Wake(tx)
+	trace := telemetry.Traceparent(ctx)
+	ids := make([]uuid.UUID, len(events))
+	for i, e := range events {
+		if _, ok := Lookup(e.Type); !ok {
+			return fmt.Errorf("outbox: event type %q is not declared", e.Type)
+		}
+		ids[i], events[i].Trace = e.ID, trace
+	}
+	var b pgx.Batch
+	RecordFanned(&b, events)
+	b.Queue(`INSERT INTO event_queue (event_id) SELECT unnest($1::uuid[])`, ids)
+	return raw.SendBatch(ctx, &b).Close()
+}

@@ -13,6 +13,12 @@ type Type struct {
 	// Command marks what the relay itself carries out on tasks that exist
 	// already; it has no subscribers.
 	Command bool
+	// Exposed types may leave by webhook; the others are internal.
+	Exposed bool
+	// Facts names the fields of an exposed type's data that a webhook carries
+	// beside the subject. No other field ever leaves, so none that is added later
+	// does by mistake: name ids and small facts, never texts, addresses or secrets.
+	Facts []string
 }
 
 // The event types.
@@ -42,36 +48,48 @@ const (
 	BookingCancelled     = "booking.cancelled"
 	FeedCreated          = "calendar_feed.created"
 	FeedRevoked          = "calendar_feed.revoked"
+	WebhookCreated       = "webhook.created"
+	WebhookUpdated       = "webhook.updated"
+	WebhookDeleted       = "webhook.deleted"
+	WebhookDisabled      = "webhook.disabled"
+	WebhookSecretRotated = "webhook.secret_rotated"
+	DeliveryRequested    = "webhook.delivery_requested"
 )
 
 // Types lists every declared event type, ordered by name.
 func Types() []Type {
 	return []Type{
-		{Name: AccessApproved, Description: "An access request was approved and its code made.", Subscribers: []string{"access_request.approval_mail"}},
-		{Name: AccessClosed, Description: "An access request was closed without a code."},
-		{Name: AccessMailRequested, Description: "The owner asked for the mail with the code of an approved request to be sent again.", Subscribers: []string{"access_request.approval_mail"}},
-		{Name: AccessSubmitted, Description: "A visitor asked for access.", Subscribers: []string{"owner.notify"}},
-		{Name: PasswordChanged, Description: "The owner's password was set, changed or removed."},
+		{Name: AccessApproved, Description: "An access request was approved and its code made.", Subscribers: []string{"access_request.approval_mail"}, Exposed: true, Facts: []string{"code_id"}},
+		{Name: AccessClosed, Description: "An access request was closed without a code.", Exposed: true},
+		{Name: AccessMailRequested, Description: "The owner asked for the mail with the code of an approved request to be sent again.", Subscribers: []string{"access_request.approval_mail"}, Exposed: true, Facts: []string{"code_id"}},
+		{Name: AccessSubmitted, Description: "A visitor asked for access.", Subscribers: []string{"owner.notify"}, Exposed: true, Facts: []string{"name", "org"}},
+		{Name: PasswordChanged, Description: "The owner's password was set, changed or removed.", Exposed: true},
 		{Name: SignInLinkRequested, Description: "Somebody who gave the address of the owner asked for a sign-in link.", Subscribers: []string{"account.sign_in_mail"}},
-		{Name: SignedIn, Description: "The owner signed in."},
-		{Name: SignedOut, Description: "The owner signed out."},
-		{Name: AvailabilityChanged, Description: "The owner changed when they can be booked."},
-		{Name: BookingCancelled, Description: "A booking was cancelled, by the owner or by the visitor.", Subscribers: []string{"booking.mail", "booking.owner_mail"}},
-		{Name: BookingCreated, Description: "A visitor booked a time.", Subscribers: []string{"booking.mail", "booking.owner_mail"}},
-		{Name: BookingRescheduled, Description: "A booking was moved to another time.", Subscribers: []string{"booking.mail", "booking.owner_mail"}},
-		{Name: FeedCreated, Description: "The address of the calendar feed was made, in place of an earlier one if there was one."},
-		{Name: FeedRevoked, Description: "The address of the calendar feed stopped working."},
-		{Name: CodeCreated, Description: "The owner made an access code without a request."},
-		{Name: CodeRedeemed, Description: "A visitor redeemed an access code."},
-		{Name: CodeRevoked, Description: "An access code was revoked."},
-		{Name: NoteChanged, Description: "A note was created, changed, moved, deleted or restored.", Subscribers: []string{"corpus.index"}},
+		{Name: SignedIn, Description: "The owner signed in.", Exposed: true},
+		{Name: SignedOut, Description: "The owner signed out.", Exposed: true},
+		{Name: AvailabilityChanged, Description: "The owner changed when they can be booked.", Exposed: true},
+		{Name: BookingCancelled, Description: "A booking was cancelled, by the owner or by the visitor.", Subscribers: []string{"booking.mail", "booking.owner_mail"}, Exposed: true, Facts: []string{"starts_at", "ends_at", "time_zone", "state", "sequence", "by"}},
+		{Name: BookingCreated, Description: "A visitor booked a time.", Subscribers: []string{"booking.mail", "booking.owner_mail"}, Exposed: true, Facts: []string{"starts_at", "ends_at", "time_zone", "state", "sequence", "by"}},
+		{Name: BookingRescheduled, Description: "A booking was moved to another time.", Subscribers: []string{"booking.mail", "booking.owner_mail"}, Exposed: true, Facts: []string{"starts_at", "ends_at", "was_starts_at", "was_ends_at", "time_zone", "state", "sequence", "by"}},
+		{Name: FeedCreated, Description: "The address of the calendar feed was made, in place of an earlier one if there was one.", Exposed: true},
+		{Name: FeedRevoked, Description: "The address of the calendar feed stopped working.", Exposed: true},
+		{Name: CodeCreated, Description: "The owner made an access code without a request.", Exposed: true},
+		{Name: CodeRedeemed, Description: "A visitor redeemed an access code.", Exposed: true},
+		{Name: CodeRevoked, Description: "An access code was revoked.", Exposed: true},
+		{Name: NoteChanged, Description: "A note was created, changed, moved, deleted or restored.", Subscribers: []string{"corpus.index"}, Exposed: true, Facts: []string{"genre", "version", "visibility", "was_visibility", "change"}},
 		{Name: MailTestRequested, Description: "The owner asked for a test mail.", Subscribers: []string{"mail.test"}},
 		{Name: PeriodicRunRequested, Description: "The owner asked for a periodic job to run now.", Subscribers: []string{"periodic.run"}},
 		{Name: TaskCancelRequested, Description: "The owner cancelled a task.", Command: true},
 		{Name: TaskRetryRequested, Description: "The owner asked for a task to be tried again.", Command: true},
 		{Name: TasksBulkRequested, Description: "The owner retried or cancelled all tasks that match a filter.", Subscribers: []string{"tasks.bulk"}},
-		{Name: TokenCreated, Description: "An API token was created."},
-		{Name: TokenRevoked, Description: "An API token was revoked."},
+		{Name: TokenCreated, Description: "An API token was created.", Exposed: true, Facts: []string{"scopes"}},
+		{Name: TokenRevoked, Description: "An API token was revoked.", Exposed: true},
+		{Name: WebhookCreated, Description: "A webhook endpoint was created."},
+		{Name: WebhookDeleted, Description: "A webhook endpoint was deleted."},
+		{Name: DeliveryRequested, Description: "An event is due at a webhook endpoint, because it subscribes to it or because the owner asked.", Subscribers: []string{"webhook.deliver"}},
+		{Name: WebhookDisabled, Description: "A webhook endpoint was disabled because deliveries to it kept failing."},
+		{Name: WebhookSecretRotated, Description: "The signing secret of a webhook endpoint was replaced."},
+		{Name: WebhookUpdated, Description: "A webhook endpoint was changed."},
 	}
 }
 

@@ -83,6 +83,10 @@ func Retry(ctx context.Context, tx *pg.Tx, owner uuid.UUID, id ID) error {
 		RETURNING coalesce(before.job_id, 0)`, id.Event, id.Subscriber, state.Terminal()).Scan(&c.JobID); err != nil {
 		return err
 	}
+	if kind, _ := LookupKind(id.Subscriber); kind.Apart && state.Terminal() {
+		// its job may be at work for other tasks; a new one is no loss
+		c.JobID = 0
+	}
 	return outbox.Record(ctx, tx, outbox.NewID(), outbox.TaskRetryRequested, owner, id.String(), c)
 }
 

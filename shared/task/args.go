@@ -84,6 +84,27 @@ type SignInMailArgs struct{ Caused }
 // Kind is the River job kind.
 func (SignInMailArgs) Kind() string { return SignInMail }
 
+// WebhookDeliverArgs asks for what is due at an endpoint to be delivered. The
+// deliveries are read when the job runs, so one job covers all that were fanned
+// out with it.
+type WebhookDeliverArgs struct {
+	OwnerID    uuid.UUID `json:"owner_id"`
+	EndpointID uuid.UUID `json:"endpoint_id"`
+	Trace      string    `json:"trace,omitempty"`
+}
+
+// Kind is the River job kind.
+func (WebhookDeliverArgs) Kind() string { return WebhookDeliver }
+
+// Traceparent is the trace that the work continues.
+func (a WebhookDeliverArgs) Traceparent() string { return a.Trace }
+
+// Origin is whose work it is. Of the events that it covers none is told.
+func (a WebhookDeliverArgs) Origin() (owner, event uuid.UUID) { return a.OwnerID, uuid.UUID{} }
+
+// About is the subject of the tasks that the job covers.
+func (a WebhookDeliverArgs) About() string { return a.EndpointID.String() }
+
 // BulkArgs asks for many tasks to be retried or cancelled; Data is a [Bulk].
 type BulkArgs struct{ Caused }
 

@@ -130,6 +130,14 @@ func sentences() map[string]map[State]string {
 			Discarded: "Failed part of the way. Retry it to go on.",
 			Cancelled: "Cancelled; what it had done until then stays done.",
 		},
+		WebhookDeliver: {
+			Pending:   "The delivery is queued, or waits for its turn at the endpoint.",
+			Running:   "The delivery is being attempted.",
+			Retryable: "The last attempt to deliver failed; it will be tried again by itself.",
+			Completed: "Delivered: the endpoint took it.",
+			Discarded: "Given up: the endpoint did not take it. The error says why, and it can be redelivered.",
+			Cancelled: "The delivery was cancelled, or is held because the endpoint is disabled. If an attempt had begun, it may still have arrived.",
+		},
 		PeriodicRun: {
 			Pending:   "The run is queued.",
 			Running:   "The job is running.",

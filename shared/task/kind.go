@@ -16,6 +16,7 @@ const (
 	OwnerNotify      = "owner.notify"
 	PeriodicRun      = "periodic.run"
 	TasksBulk        = "tasks.bulk"
+	WebhookDeliver   = "webhook.deliver"
 )
 
 // The queues, each with its own worker limit.
@@ -46,6 +47,10 @@ type Kind struct {
 	// they are running before they touch the outside world, and from then on a
 	// cancel is a request.
 	Transactional bool
+	// Apart kinds have jobs that cover several tasks which end one by one, also by
+	// the hand of another job: the work itself says in a task's row when an attempt
+	// begins, how it went and when the next is due. River's counts mean nothing.
+	Apart bool
 }
 
 // Kinds lists every declared kind, ordered by name.
@@ -62,6 +67,7 @@ func Kinds() []Kind {
 		{Name: OwnerNotify, Title: "Mail the owner about an access request", Queue: QueueNotify, MaxAttempts: mailAttempts, Timeout: mailTimeout},
 		{Name: PeriodicRun, Title: "Run a periodic job now", Queue: QueueMaintenance, MaxAttempts: 3, Timeout: 20 * time.Second},
 		{Name: TasksBulk, Title: "Retry or cancel many tasks", Queue: QueueMaintenance, MaxAttempts: 8, Timeout: 20 * time.Second},
+		{Name: WebhookDeliver, Title: "Deliver an event to a webhook endpoint", Queue: QueueWebhook, MaxAttempts: 18, Timeout: 40 * time.Second, Apart: true},
 	}
 }
 

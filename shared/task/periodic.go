@@ -26,6 +26,7 @@ func Periodics() []Periodic {
 		{Name: "idempotency.retention", Title: "Remove idempotency keys older than 24 hours", Every: time.Hour},
 		{Name: "relay.sweep", Title: "Wake the relay when an event has been waiting", Every: 10 * time.Second},
 		{Name: "tasks.retention", Title: "Remove tasks that ended more than 30 days ago", Every: time.Hour},
+		{Name: "webhooks.retention", Title: "Remove webhook deliveries that ended more than 30 days ago", Every: time.Hour},
 	}
 }
 

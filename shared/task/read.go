@@ -85,19 +85,26 @@ type Cursor struct {
 // pending: the relay will give it one.
 const stateSQL = `CASE
 	WHEN t.state NOT IN ('pending', 'running') THEN t.state
-	WHEN j.state = 'running' THEN 'running'
-	WHEN j.state = 'retryable' OR (j.state IN ('available', 'scheduled') AND cardinality(j.errors) > 0) THEN 'retryable'
+	WHEN j.state = 'running' AND (t.state = 'running' OR NOT ` + apartSQL + `) THEN 'running'
+	WHEN j.state = 'retryable' OR (j.state IN ('available', 'scheduled') AND cardinality(j.errors) > 0) OR (` + apartSQL + ` AND t.errors IS NOT NULL AND j.state IS NOT NULL) THEN 'retryable'
 	ELSE 'pending' END`
+
+// apartSQL: the task's own row counts its attempts, see Kind.Apart.
+const apartSQL = `t.subscriber = '` + WebhookDeliver + `'`
 
 // A task that ended without having started, because it was cancelled, has nothing
 // of a job that went on without it.
 const (
-	attemptsSQL = `greatest(t.attempts, CASE WHEN t.state IN ('pending', 'running') THEN j.attempt END, 0)`
-	startedSQL  = `coalesce(t.started_at, CASE WHEN t.state IN ('pending', 'running') THEN j.attempted_at END)`
+	attemptsSQL = `greatest(t.attempts, CASE WHEN t.state IN ('pending', 'running') AND NOT ` + apartSQL + ` THEN j.attempt END, 0)`
+	startedSQL  = `coalesce(t.started_at, CASE WHEN t.state IN ('pending', 'running') AND NOT ` + apartSQL + ` THEN j.attempted_at END)`
 )
 
+const nextSQL = `CASE
+	WHEN ` + apartSQL + ` AND t.state IN ('pending', 'running') THEN t.next_at
+	WHEN t.state IN ('pending', 'running') AND j.state IN ('retryable', 'scheduled', 'available') AND cardinality(j.errors) > 0 THEN j.scheduled_at END`
+
 // River records the last failure of a job a little after the task row does.
-const errorsSQL = `CASE WHEN t.state NOT IN ('pending', 'running') AND t.errors IS NOT NULL THEN t.errors ELSE coalesce(to_jsonb(j.errors), t.errors) END`
+const errorsSQL = `CASE WHEN (t.state NOT IN ('pending', 'running') OR ` + apartSQL + `) AND t.errors IS NOT NULL THEN t.errors ELSE coalesce(to_jsonb(j.errors), t.errors) END`
 
 // rowsSQL lists an owner's tasks, newest first: those that exist, and those
 // that events still in the queue will become. $1 owner, $2 kind, $3 state,
@@ -106,7 +113,7 @@ const errorsSQL = `CASE WHEN t.state NOT IN ('pending', 'running') AND t.errors 
 const rowsSQL = `
 	(SELECT t.event_id, t.subscriber, t.subject, ` + stateSQL + ` AS state,
 		` + attemptsSQL + ` AS attempts, e.occurred_at,
-		CASE WHEN t.state IN ('pending', 'running') AND j.state IN ('retryable', 'scheduled', 'available') AND cardinality(j.errors) > 0 THEN j.scheduled_at END AS next_at,
+		` + nextSQL + ` AS next_at,
 		t.cancel_requested_at IS NOT NULL AND t.state IN ('pending', 'running') AS cancel_requested,
 		` + errorsSQL + ` AS errors, t.progress,
 		t.fanned_at, ` + startedSQL + ` AS started_at, t.finished_at, false AS set_aside
@@ -235,7 +242,7 @@ func Get(ctx context.Context, q pg.Querier, owner uuid.UUID, id ID) (Detail, err
 		SELECT e.type, e.occurred_at, e.owner_id, t.owner_id, coalesce(t.subject, e.subject),
 			CASE WHEN t.event_id IS NOT NULL THEN `+stateSQL+` END,
 			`+attemptsSQL+`,
-			CASE WHEN t.state IN ('pending', 'running') AND j.state IN ('retryable', 'scheduled', 'available') AND cardinality(j.errors) > 0 THEN j.scheduled_at END,
+			`+nextSQL+`,
 			coalesce(t.cancel_requested_at IS NOT NULL AND t.state IN ('pending', 'running'), false),
 			`+errorsSQL+`, t.progress,
 			t.fanned_at, `+startedSQL+`, t.finished_at,

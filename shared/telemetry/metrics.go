@@ -23,6 +23,7 @@ type instruments struct {
 	jobs     metric.Int64Counter     // standmeet.jobs, by kind and outcome
 	batches  metric.Int64Histogram   // standmeet.relay.batch.size
 	fanOuts  metric.Float64Histogram // standmeet.relay.batch.duration
+	webhooks metric.Float64Histogram // standmeet.webhook.attempt.duration, by outcome
 
 	// observed when they are read
 	events, poisoned, tasks metric.Int64ObservableGauge
@@ -71,6 +72,7 @@ func newInstruments(m metric.Meter) (i instruments, err error) {
 		receipts: duration("standmeet.receipt.duration", "From a commit to the observed end of the work that it caused."),
 		jobs:     counter("standmeet.jobs", "{attempt}", "Attempts of jobs, by kind and outcome."),
 		fanOuts:  duration("standmeet.relay.batch.duration", "Duration of the transaction that fans out a batch of events."),
+		webhooks: duration("standmeet.webhook.attempt.duration", "Duration of the attempts to deliver to webhooks, by outcome."),
 		events:   gauge("standmeet.events.queued", "{event}", "Events that no relay has fanned out yet."),
 		poisoned: gauge("standmeet.events.poisoned", "{event}", "Events that were set aside after repeated failure."),
 		tasks:    gauge("standmeet.tasks.open", "{task}", "Tasks that have not ended, by kind and state."),

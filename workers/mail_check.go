@@ -18,9 +18,10 @@ func mailTest(p *post) func(context.Context, *river.Job[task.MailTestArgs]) erro
 			return err
 		}
 		return deliver(ctx, p, job, mail.Message{
-			To:      mail.Address{Name: owner.Name, Email: owner.Email},
-			Subject: "Mail from your StandMeet page works",
-			Text:    "You asked for a test mail. This is it: your page can send mail.\n",
+			FromName: "StandMeet",
+			To:       mail.Address{Name: owner.Name, Email: owner.Email},
+			Subject:  "Mail from your StandMeet page works",
+			Text:     "You asked for a test mail. This is it: your page can send mail.\n",
 		})
 	}
 }

@@ -123,7 +123,7 @@ func (t turn) take(ctx context.Context, tx *pg.Tx, caps []ownerCap) (wait time.D
 			return 0, "", err
 		}
 		if n >= c.most {
-			return 0, fmt.Sprintf("not mailed: more than %d mails of this kind were due within %s", c.most, strings.TrimSuffix(c.per.String(), "0m0s")), nil
+			return 0, fmt.Sprintf("no mail: more than %d of this kind were due within %s", c.most, strings.TrimSuffix(c.per.String(), "0m0s")), nil
 		}
 	}
 	if err := lock("mail to " + t.recipient); err != nil {

@@ -576,7 +576,7 @@ func TestOwnerCap(t *testing.T) {
 	}
 	dropped := notify(w.owner)
 	d := w.state(dropped, task.Cancelled)
-	const why = "not mailed: more than 5 mails of this kind were due within 1h"
+	const why = "no mail: more than 5 of this kind were due within 1h"
 	if d.LastError != why || len(d.Errors) != 1 || d.Timeline.Finished == nil {
 		t.Errorf("%+v", d)
 	}
@@ -629,7 +629,7 @@ func TestDroppedAfterFailures(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := w.state(first, task.Cancelled)
-	if len(d.Errors) != 2 || !strings.Contains(d.Errors[0].Error, "no, says the server") || !strings.HasPrefix(d.LastError, "not mailed: more than 5") {
+	if len(d.Errors) != 2 || !strings.Contains(d.Errors[0].Error, "no, says the server") || !strings.HasPrefix(d.LastError, "no mail: more than 5") {
 		t.Errorf("%+v", d.Errors)
 	}
 	if ids, _ := b.got(); len(ids) != 5 {

@@ -49,6 +49,7 @@ func (w *world) cookies(c *http.Client) []*http.Cookie {
 }
 
 func TestSetPassword(t *testing.T) {
+	t.Parallel()
 	w := setup(t)
 	b := w.browser()
 	w.post(b, "/sign-in", url.Values{"token": {w.link()}})
@@ -117,6 +118,7 @@ func TestSetPassword(t *testing.T) {
 }
 
 func TestSignInWithPasswordForm(t *testing.T) {
+	t.Parallel()
 	w := setup(t)
 	w.setPassword(otter)
 	if a := w.get(w.browser(), "/sign-in"); a.status != 200 || !strings.Contains(a.raw, `type="password"`) || !strings.Contains(a.raw, `action="/sign-in/mail"`) || strings.Contains(a.raw, "<script") {
@@ -160,6 +162,7 @@ func TestSignInWithPasswordForm(t *testing.T) {
 }
 
 func TestFormIsLocked(t *testing.T) {
+	t.Parallel()
 	w := setup(t)
 	w.setPassword(otter)
 	for range 10 {
@@ -180,6 +183,7 @@ func TestFormIsLocked(t *testing.T) {
 }
 
 func TestSessionOperations(t *testing.T) {
+	t.Parallel()
 	w := setup(t)
 	w.setPassword(otter)
 	var refusal string
@@ -244,6 +248,7 @@ func TestSessionOperations(t *testing.T) {
 }
 
 func TestSignOutEverywhereButton(t *testing.T) {
+	t.Parallel()
 	w := setup(t)
 	b, other := w.browser(), w.browser()
 	for _, c := range []*http.Client{b, other} {
@@ -260,6 +265,7 @@ func TestSignOutEverywhereButton(t *testing.T) {
 // Asking for a link answers the same for an owner, for nobody, and for one who
 // asked too often, takes as long, and says nothing that has not happened.
 func TestAskForLink(t *testing.T) {
+	t.Parallel()
 	w := setup(t)
 	var words string
 	for _, login := range []string{"me", "me@example.test", "ME", "me", "nobody", "no@example.test", "", "a@b@c\x00"} {

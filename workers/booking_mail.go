@@ -147,7 +147,7 @@ func inOrder[A caused](ctx context.Context, db *pg.DB, job *river.Job[A], sequen
 	case err != nil:
 		return pg.Fault(err)
 	case laterSent:
-		const why = "not mailed: a later mail about this booking was sent before"
+		const why = "dropped: a later mail about this booking went out before"
 		if err := db.InTx(ctx, func(tx *pg.Tx) error { return task.Drop(ctx, tx, record(job, nil), why) }); err != nil {
 			return err
 		}

@@ -3,7 +3,9 @@
 package bookings
 
 import (
+	"cmp"
 	"context"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -160,7 +162,10 @@ func reach(ctx context.Context, c auth.Caller, q pg.Querier, id uuid.UUID, token
 	return r, who, nil
 }
 
-func owner(p auth.Profile) booking.Person { return booking.Person{Name: p.Name, Email: p.Email} }
+// owner is how calendars and mails call one.
+func owner(p auth.Profile) booking.Person {
+	return booking.Person{Name: cmp.Or(strings.TrimSpace(p.Name), p.Handle), Email: p.Email}
+}
 
 // minute refuses times that no calendar has.
 func minute(t time.Time) error {

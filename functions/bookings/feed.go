@@ -1,7 +1,6 @@
 package bookings
 
 import (
-	"cmp"
 	"context"
 	"strings"
 	"time"
@@ -53,6 +52,6 @@ func Feed(d Deps) *op.Operation {
 		for i, r := range rows {
 			events[i] = booking.EventOf(r, owner(p), "")
 		}
-		return calendarFile(booking.Calendar("Bookings of "+cmp.Or(p.Name, p.Handle), events), ""), nil
+		return calendarFile(booking.Calendar("Bookings of "+owner(p).Name, events), ""), nil
 	})
 }

@@ -1,0 +1,373 @@
+package guest_test
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/cookiejar"
+	"net/http/httptest"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"standmeet/functions"
+	"standmeet/shared/auth"
+	"standmeet/shared/op/apigw"
+	"standmeet/shared/outbox"
+	"standmeet/shared/pg"
+	"standmeet/shared/pgtest"
+	"standmeet/shared/secret"
+	"standmeet/shared/task"
+	"standmeet/shared/waiter"
+)
+
+// world is the product without a relay and workers: its guests' pages, its MCP
+// endpoint, and all operations.
+type world struct {
+	t     *testing.T
+	db    *pg.DB
+	url   string
+	me    auth.Profile
+	token string
+}
+
+func setup(t *testing.T) *world {
+	t.Helper()
+	db := pgtest.DB(t)
+	w := waiter.New(db, waiter.Options{}, task.FinalSource(db), outbox.FanoutSource(db))
+	t.Cleanup(w.Close)
+	store := &auth.Store{DB: db}
+	t.Cleanup(func() { store.Flush(context.Background()) })
+	keys, err := secret.ParseKeys(strings.Repeat("A", 43))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := functions.New(functions.Deps{
+		DB: db, Waiter: w, Receipts: task.NewReceipts(db, w), Auth: store, Keys: keys, PublicURL: "https://page.test", Mail: true, Logger: slog.New(slog.DiscardHandler),
+	})
+	mux := http.NewServeMux()
+	for pattern, name := range map[string]string{"/": functions.Guest, "/v1/": functions.Any, "/mcp/": functions.MCP} {
+		endpoint, err := f.Endpoint(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mux.Handle(pattern, apigw.InProcess(endpoint))
+	}
+	// a mux would redirect paths that aren't clean; a gateway doesn't
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h, pattern := mux.Handler(&http.Request{Method: r.Method, Host: r.Host, URL: &url.URL{Path: "/" + strings.SplitN(strings.TrimPrefix(r.URL.Path, "/"), "/", 2)[0] + "/"}})
+		if pattern == "" {
+			t.Error("no route")
+		}
+		h.ServeHTTP(w, r)
+	}))
+	t.Cleanup(s.Close)
+	out := &world{t: t, db: db, url: s.URL}
+	err = db.InTx(t.Context(), func(tx *pg.Tx) (err error) {
+		if out.me, err = auth.EnsureOwner(t.Context(), tx, auth.Profile{Handle: "me", Name: "Ada <b>Lovelace", Email: "me@example.test"}); err != nil {
+			return err
+		}
+		if _, err = auth.EnsureOwner(t.Context(), tx, auth.Profile{Handle: "other", Email: "other@example.test"}); err != nil {
+			return err
+		}
+		_, out.token, err = auth.CreateToken(t.Context(), tx, out.me.ID, auth.Token{Name: "x", Scopes: []string{"*"}})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+type answer struct {
+	status int
+	header http.Header
+	raw    string
+	body   map[string]any
+	path   string // where redirects led
+}
+
+func (w *world) browser() *http.Client {
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return &http.Client{Jar: jar}
+}
+
+func (w *world) cookie(c *http.Client) string {
+	u, err := url.Parse(w.url)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, cookie := range c.Jar.Cookies(u) {
+		if cookie.Name == auth.VisitorCookie {
+			return cookie.Value
+		}
+	}
+	return ""
+}
+
+func (w *world) send(c *http.Client, method, path, kind, body string, headers ...string) answer {
+	w.t.Helper()
+	r, err := http.NewRequestWithContext(w.t.Context(), method, w.url+path, strings.NewReader(body))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if kind != "" {
+		r.Header.Set("Content-Type", kind)
+	}
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	res, err := c.Do(r)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	raw, err := io.ReadAll(res.Body)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	a := answer{status: res.StatusCode, header: res.Header, raw: string(raw), path: res.Request.URL.RequestURI()}
+	if strings.Contains(res.Header.Get("Content-Type"), "json") {
+		if err := json.Unmarshal(raw, &a.body); err != nil {
+			w.t.Fatalf("%v: %s", err, raw)
+		}
+	}
+	return a
+}
+
+func (w *world) get(c *http.Client, path string, headers ...string) answer {
+	w.t.Helper()
+	return w.send(c, "GET", path, "", "", headers...)
+}
+
+func (w *world) post(c *http.Client, path string, form url.Values, headers ...string) answer {
+	w.t.Helper()
+	return w.send(c, "POST", path, "application/x-www-form-urlencoded", form.Encode(), headers...)
+}
+
+// own is a call of the owner's that must succeed.
+func (w *world) own(method, path, body string) map[string]any {
+	w.t.Helper()
+	a := w.send(http.DefaultClient, method, path, "application/json", body, "Authorization", "Bearer "+w.token, "Prefer", "wait=0")
+	if a.status/100 != 2 {
+		w.t.Fatalf("%s %s: %d %s", method, path, a.status, a.raw)
+	}
+	return a.body
+}
+
+func (w *world) count(query string) (n int) {
+	w.t.Helper()
+	if err := w.db.QueryRow(w.t.Context(), query).Scan(&n); err != nil {
+		w.t.Fatal(err)
+	}
+	return n
+}
+
+func (w *world) notes() {
+	w.t.Helper()
+	for title, rest := range map[string]string{
+		"Public <i>one": `"genre":"wiki","visibility":"public"`, "Coded one": `"genre":"wiki","visibility":"coded"`,
+		"Private one": `"genre":"wiki","visibility":"private"`, "An output": `"genre":"output","visibility":"public"`,
+	} {
+		w.own("POST", "/v1/corpus", `{"title":"`+title+`","body":"The body & <script>alert(1)</script> of it.",`+rest+`}`)
+	}
+}
+
+func TestOwnersPage(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	w.notes()
+	b := w.browser()
+	for _, path := range []string{"/@me", "/@me/", "/%40me"} {
+		a := w.get(b, path)
+		if a.status != 200 || !strings.Contains(a.raw, "Ada &lt;b&gt;Lovelace</h1>") || !strings.Contains(a.raw, "Public &lt;i&gt;one") || !strings.Contains(a.raw, "An output") ||
+			strings.Contains(a.raw, "Coded one") || strings.Contains(a.raw, "Private one") || strings.Contains(a.raw, "me@example.test") || strings.Contains(a.raw, "<script") {
+			t.Errorf("%s: %d %s", path, a.status, a.raw)
+		}
+	}
+	a := w.get(b, "/@me")
+	for name, want := range map[string]string{"Referrer-Policy": "no-referrer", "X-Content-Type-Options": "nosniff", "Cache-Control": "no-store", "Content-Type": "text/html; charset=utf-8"} {
+		if got := a.header.Get(name); got != want {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+	if csp := a.header.Get("Content-Security-Policy"); !strings.HasPrefix(csp, "default-src 'none'; style-src 'sha256-") || strings.Contains(csp, "unsafe") || !strings.Contains(csp, "frame-ancestors 'none'") {
+		t.Error(csp)
+	}
+	// every link of it leads to a note
+	links := regexp.MustCompile(`href="(/@me/notes/[^"]+)"`).FindAllStringSubmatch(a.raw, -1)
+	if len(links) != 2 {
+		t.Errorf("%v", links)
+	}
+	for _, l := range links {
+		if n := w.get(b, strings.ReplaceAll(l[1], "&amp;", "&")); n.status != 200 || !strings.Contains(n.raw, "The body &amp; &lt;script&gt;") {
+			t.Errorf("%s: %d %s", l[1], n.status, n.raw)
+		}
+	}
+	for _, path := range []string{"/@me/notes/private-one", "/@me/notes/coded-one", "/@me/notes/none", "/@nobody", "/@", "/@me/x", "/@nobody/code", "/@me%00", "/@%ff", "/@me/bookings/junk", "/@Me"} {
+		if a := w.get(b, path); a.status != 404 || !strings.Contains(a.raw, "<h1>Not found</h1>") {
+			t.Errorf("%s: %d %s", path, a.status, a.raw)
+		}
+	}
+	// what is no page of a visitor's is as the catalog has it
+	for path, want := range map[string]int{"/me": 404, "/@me/../@other": 404, "/@me//code": 404} {
+		if a := w.get(b, path); a.status != want || a.body["code"] != "not_found" {
+			t.Errorf("%s: %d %s", path, a.status, a.raw)
+		}
+	}
+	if a := w.post(b, "/@me", nil); a.status != 404 && a.status != 405 {
+		t.Errorf("POST /@me: %d", a.status)
+	}
+}
+
+// However often a link is followed, the code is used by the button alone.
+func TestRedeem(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	w.notes()
+	code, _ := w.own("POST", "/v1/codes", `{"label":"one","member_limit":1}`)["code"].(string)
+	b := w.browser()
+	address := "/@me/code?code=" + url.QueryEscape(code)
+	for range 3 {
+		scanner := w.browser()
+		if a := w.get(scanner, address); a.status != 200 || !strings.Contains(a.raw, `value="`+code+`"`) || w.cookie(scanner) != "" {
+			t.Fatalf("%d %s", a.status, a.raw)
+		}
+		if a := w.send(scanner, "HEAD", address, "", ""); a.status != 200 || w.cookie(scanner) != "" {
+			t.Errorf("HEAD: %d", a.status)
+		}
+	}
+	for name, site := range map[string][]string{"cross-site": {"Sec-Fetch-Site", "cross-site"}, "origin": {"Origin", "https://evil.test"}} {
+		if a := w.post(b, "/@me/code", url.Values{"code": {code}}, site...); a.status != 403 || w.cookie(b) != "" {
+			t.Errorf("%s: %d %s", name, a.status, a.raw)
+		}
+	}
+	if w.count(`SELECT count(*) FROM visitor_sessions`) != 0 || w.count(`SELECT count(*) FROM events WHERE type = 'code.redeemed'`) != 0 {
+		t.Fatal("redeemed without the button")
+	}
+	for name, wrong := range map[string]string{"wrong": "0000-0000-0000-0000", "junk": `"><script>`, "empty": "", "long": strings.Repeat("x", 300), "not text": "\xff\x00"} {
+		if a := w.post(b, "/@me/code", url.Values{"code": {wrong}}); a.status < 400 || a.status >= 500 || !strings.Contains(a.raw, `role="alert"`) || strings.Contains(a.raw, "<script") || w.cookie(b) != "" {
+			t.Errorf("%s: %d %s", name, a.status, a.raw)
+		}
+	}
+	if a := w.post(b, "/@other/code", url.Values{"code": {code}}); a.status != 403 || w.cookie(b) != "" {
+		t.Errorf("another owner's page: %d %s", a.status, a.raw)
+	}
+	noFollow := w.browser()
+	noFollow.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	noFollow.Jar = b.Jar
+	first := w.post(noFollow, "/@me/code", url.Values{"code": {strings.ToLower(code)}}, "Origin", w.url, "Sec-Fetch-Site", "same-origin")
+	cookie, err := http.ParseSetCookie(first.header.Get("Set-Cookie"))
+	if first.status != 303 || first.header.Get("Location") != "/@me" || err != nil || cookie.Name != "sm_visitor" || !cookie.HttpOnly || cookie.SameSite != http.SameSiteLaxMode || cookie.Path != "/" || cookie.MaxAge <= 0 {
+		t.Fatalf("%d %v %v", first.status, first.header, err)
+	}
+	if a := w.get(b, "/@me"); !strings.Contains(a.raw, "Coded one") || strings.Contains(a.raw, "Private one") || !strings.Contains(a.raw, "You redeemed a code") {
+		t.Errorf("%d %s", a.status, a.raw)
+	}
+	if a := w.get(b, "/@me/notes/coded-one"); a.status != 200 {
+		t.Errorf("%d %s", a.status, a.raw)
+	}
+	// again in this browser, and in another, which is one too many
+	held := w.cookie(b)
+	if a := w.post(b, "/@me/code", url.Values{"code": {code}}); a.status != 200 || w.cookie(b) != held {
+		t.Errorf("again: %d %s", a.status, a.raw)
+	}
+	if c := w.browser(); w.post(c, "/@me/code", url.Values{"code": {code}}).status != 409 || w.cookie(c) != "" {
+		t.Error("a member too many")
+	}
+	// MCP is for owners
+	for name, headers := range map[string][]string{"cookie": {"Cookie", "sm_visitor=" + held}, "token": {"Authorization", "Bearer " + held}} {
+		if a := w.send(http.DefaultClient, "POST", "/mcp", "application/json", `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, headers...); a.status != 401 || a.body["code"] != "unauthorized" {
+			t.Errorf("MCP with a visitor's %s: %d %s", name, a.status, a.raw)
+		}
+	}
+	// no more than any visitor, once the code is revoked
+	w.own("POST", "/v1/codes/"+w.codeID()+"/revoke", "")
+	if a := w.get(b, "/@me"); a.status != 200 || strings.Contains(a.raw, "Coded one") {
+		t.Errorf("revoked: %d %s", a.status, a.raw)
+	}
+}
+
+func (w *world) codeID() (id string) {
+	w.t.Helper()
+	if err := w.db.QueryRow(w.t.Context(), `SELECT id::text FROM codes`).Scan(&id); err != nil {
+		w.t.Fatal(err)
+	}
+	return id
+}
+
+func TestBookingPage(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	w.own("PUT", "/v1/availability", `{"time_zone":"Asia/Shanghai","lead_minutes":0,"weekly":{"monday":[{"from":"09:00","to":"17:00"}],"tuesday":[{"from":"09:00","to":"17:00"}],"wednesday":[{"from":"09:00","to":"17:00"}],"thursday":[{"from":"09:00","to":"17:00"}],"friday":[{"from":"09:00","to":"17:00"}]}}`)
+	slots := w.get(http.DefaultClient, "/v1/public/me/bookings/slots")
+	items, _ := slots.body["slots"].([]any)
+	if len(items) == 0 {
+		t.Fatalf("%d %.300s", slots.status, slots.raw)
+	}
+	start, _ := items[len(items)-1].(map[string]any)["start"].(string)
+	made := w.send(http.DefaultClient, "POST", "/v1/public/me/bookings", "application/json", `{"start":"`+start+`","name":"Eve <b>","email":"eve@example.test","topic":"<script>alert(1)</script>"}`)
+	token, _ := made.body["manage_token"].(string)
+	booking, _ := made.body["booking"].(map[string]any)
+	id, _ := booking["id"].(string)
+	manage, _ := made.body["manage_url"].(string)
+	if made.status != 201 || token == "" || !strings.HasPrefix(manage, "https://page.test/@me/bookings/"+id+"?") {
+		t.Fatalf("%d %s", made.status, made.raw)
+	}
+	page := strings.TrimPrefix(manage, "https://page.test")
+	b := w.browser()
+	for range 3 {
+		a := w.get(b, page)
+		at, err := time.Parse(time.RFC3339, start)
+		if err != nil {
+			t.Fatal(err)
+		}
+		zone, err := time.LoadLocation("Asia/Shanghai")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a.status != 200 || !strings.Contains(a.raw, at.In(zone).Format("15:04")) || !strings.Contains(a.raw, "Asia/Shanghai") || !strings.Contains(a.raw, "Cancel this booking") ||
+			strings.Contains(a.raw, "<script") || !strings.Contains(a.raw, "Eve &lt;b&gt;") {
+			t.Fatalf("%d %s", a.status, a.raw)
+		}
+		// it claims no mail: no worker has run
+		if regexp.MustCompile(`(?i)\b(sent|told|mailed|notified|invited)\b`).MatchString(a.raw) {
+			t.Error(a.raw)
+		}
+	}
+	for name, path := range map[string]string{
+		"no token": "/@me/bookings/" + id, "wrong token": "/@me/bookings/" + id + "?token=x", "another id": "/@me/bookings/00000000-0000-4000-8000-000000000000?token=" + token, "junk": "/@me/bookings/x?token=" + token,
+		"a long token": "/@me/bookings/" + id + "?token=" + strings.Repeat("x", 500),
+	} {
+		if a := w.get(b, path); a.status != 404 && a.status != 400 || strings.Contains(a.raw, "Eve") {
+			t.Errorf("%s: %d %s", name, a.status, a.raw)
+		}
+		target, form, _ := strings.Cut(path, "?token=")
+		if a := w.post(b, target, url.Values{"token": {form}}); a.status != 404 && a.status != 400 {
+			t.Errorf("cancel, %s: %d %s", name, a.status, a.raw)
+		}
+	}
+	target := "/@me/bookings/" + id
+	if a := w.post(b, target, url.Values{"token": {token}}, "Sec-Fetch-Site", "cross-site"); a.status != 403 {
+		t.Errorf("from another site: %d %s", a.status, a.raw)
+	}
+	if n := w.count(`SELECT count(*) FROM bookings WHERE state = 'cancelled'`); n != 0 {
+		t.Fatal("cancelled without the button")
+	}
+	for range 2 {
+		a := w.post(b, target, url.Values{"token": {token}}, "Origin", w.url)
+		if a.status != 200 || a.path != page || !strings.Contains(a.raw, "is cancelled") || strings.Contains(a.raw, "Cancel this booking") {
+			t.Errorf("%d %s %s", a.status, a.path, a.raw)
+		}
+	}
+	if n := w.count(`SELECT count(*) FROM events WHERE type = 'booking.cancelled'`); n != 1 {
+		t.Errorf("%d cancellations", n)
+	}
+}

@@ -41,11 +41,13 @@ func mine(s *site) map[string][]string {
 	aside := outbox.NewID().String()
 	s.exec(`INSERT INTO events (id, type, owner_id, subject, data) SELECT $1, 'corpus.note.changed', id, $2, '{}' FROM owners WHERE handle = $3`, aside, secret, s.handle)
 	s.exec(`INSERT INTO event_queue (event_id, attempts, poisoned_at, last_error) VALUES ($1, 5, now(), $2)`, aside, secret)
+	booking := s.booked(object{"name": secret, "topic": secret})
 	return map[string][]string{
-		"corpus": {note.text("note.id"), raw.text("note.id"), gone.text("note.id")},
-		"tasks":  {receipt, job, failed, aside + ":corpus.index"},
-		"events": {eventOf(receipt), aside},
-		"tokens": {token.text("token.id")},
+		"bookings": {booking.text("booking.id")},
+		"corpus":   {note.text("note.id"), raw.text("note.id"), gone.text("note.id")},
+		"tasks":    {receipt, job, failed, aside + ":corpus.index"},
+		"events":   {eventOf(receipt), aside},
+		"tokens":   {token.text("token.id")},
 	}
 }
 
@@ -270,6 +272,9 @@ func TestPublicRoutesTellOnlyWhatIsPublic(t *testing.T) {
 	s.must("DELETE", "/v1/corpus/"+hidden["deleted"].text("note.id"), nil)
 	s.create(object{"genre": "raw", "body": secret + " openword"})
 
+	booking := s.booked(object{"name": secret, "topic": secret})
+	s.must("POST", "/v1/calendar-feed", nil)
+
 	paths := []string{}
 	for slug, a := range hidden {
 		if a.text("note.path") != slug {
@@ -316,6 +321,18 @@ func TestPublicRoutesTellOnlyWhatIsPublic(t *testing.T) {
 		for _, path := range paths {
 			if a := read("public.note", object{"path": path}); a.status != 404 {
 				t.Errorf("%s to %s: %d %s", path, who, a.status, a.raw)
+			}
+		}
+		covered["bookings.slots"], covered["bookings.create"], covered["calendar_feed.read"] = true, true, true
+		if a := read("bookings.slots", object{}); a.status != 200 || slices.Contains(a.starts(), booking.text("booking.start")) {
+			t.Errorf("slots to %s: %d %s", who, a.status, a.raw)
+		}
+		if a := read("bookings.create", object{"start": booking.text("booking.start"), "name": "x", "email": "x@example.test"}); a.text("code") != "slot_taken" {
+			t.Errorf("a slot that is taken to %s: %d %s", who, a.status, a.raw)
+		}
+		for _, file := range []string{"x.ics", booking.text("booking.id") + ".ics", booking.text("manage_token") + ".ics"} {
+			if a := read("calendar_feed.read", object{"file": file}); a.status != 404 {
+				t.Errorf("calendar %s to %s: %d %s", file, who, a.status, a.raw)
 			}
 		}
 		for _, o := range catalog().Ops() {

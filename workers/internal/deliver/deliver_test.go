@@ -201,7 +201,7 @@ func TestClosedReusedConnection(t *testing.T) {
 			panic(http.ErrAbortHandler)
 		}
 	})
-	c := r.client(egress.Options{})
+	c := r.client(egress.Options{Timeout: 2 * time.Minute})
 	for i, want := range []Outcome{Delivered, Failed} {
 		if res := send(t, c, attempt(r.URL)); res.Outcome != want || len(r.all()) != i+1 {
 			t.Errorf("attempt %d: %+v, %d requests", i+1, res, len(r.all()))
@@ -228,8 +228,8 @@ func TestWhatNeverArrives(t *testing.T) {
 		"unresolvable": {r.client(egress.Options{Resolver: down}), "https://hooks.example.org/h", "The name hooks.example.org could not be looked up."},
 		"refused":      {egress.New(egress.Options{}), r.URL, "leads back to the server itself"},
 		"bad TLS":      {stranger, r.URL, "certificate"},
-		"no listener":  {r.client(egress.Options{}), "https://" + closed, "refused the connection"},
-		"no URL":       {r.client(egress.Options{}), "https://\x00", "not a complete one"},
+		"no listener":  {r.client(egress.Options{Timeout: 2 * time.Minute}), "https://" + closed, "refused the connection"},
+		"no URL":       {r.client(egress.Options{Timeout: 2 * time.Minute}), "https://\x00", "not a complete one"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -250,7 +250,7 @@ func TestInterrupted(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	r := receive(t, func(_ http.ResponseWriter, req *http.Request) { cancel(); <-req.Context().Done() })
-	res, err := Send(ctx, r.client(egress.Options{}), attempt(r.URL))
+	res, err := Send(ctx, r.client(egress.Options{Timeout: 2 * time.Minute}), attempt(r.URL))
 	if !errors.Is(err, context.Canceled) || res.Outcome != Failed || res.Error != "The exchange was broken off on our side." {
 		t.Errorf("%+v, %v", res, err)
 	}
@@ -262,7 +262,7 @@ func TestSecretsThatCannotSign(t *testing.T) {
 	for _, secrets := range [][]string{nil, {""}, {"whsec_"}, {"whsec_%%"}, {secretNew, "not base64"}} {
 		a := attempt(r.URL)
 		a.Secrets = secrets
-		if res, err := Send(t.Context(), r.client(egress.Options{}), a); !errors.Is(err, ErrSecrets) || res != (Result{}) {
+		if res, err := Send(t.Context(), r.client(egress.Options{Timeout: 2 * time.Minute}), a); !errors.Is(err, ErrSecrets) || res != (Result{}) {
 			t.Errorf("%q: %+v, %v", secrets, res, err)
 		} else if len(secrets) > 0 && len(secrets[0]) > 10 && strings.Contains(err.Error(), secrets[0]) {
 			t.Error("the error shows a secret")
@@ -287,7 +287,7 @@ func TestRetryAfterOfAReceiver(t *testing.T) {
 		"0":    0,
 	} {
 		r := receive(t, status(429, "Retry-After", value))
-		res := send(t, r.client(egress.Options{}), attempt(r.URL))
+		res := send(t, r.client(egress.Options{Timeout: 2 * time.Minute}), attempt(r.URL))
 		if want == 0 {
 			if res.Outcome != Failed {
 				t.Errorf("%q: %+v, want the normal backoff", value, res)
@@ -406,7 +406,7 @@ func TestAttemptsOfOneEvent(t *testing.T) {
 	answers := []int{500, 500, 200, 200, 200}
 	var n int
 	r := receive(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(answers[n]); n++ })
-	c := r.client(egress.Options{})
+	c := r.client(egress.Options{Timeout: 2 * time.Minute})
 	payload := []byte(`{"type":"corpus.note.changed","data":{"title":"<b>&\" 日本"}}`)
 	secrets := [][]string{{secretOld}, {secretOld}, {secretOld}, {secretNew, secretOld}, {secretNew}}
 	for i := range answers {
@@ -445,7 +445,7 @@ func TestGivenTimeIsSigned(t *testing.T) {
 	r := receive(t, status(200))
 	a := attempt(r.URL)
 	a.Time = time.Unix(1_700_000_000, 999)
-	send(t, r.client(egress.Options{}), a)
+	send(t, r.client(egress.Options{Timeout: 2 * time.Minute}), a)
 	g := r.all()[0]
 	w, err := webhooks.NewWebhook(secretNew)
 	if err != nil {
@@ -476,7 +476,7 @@ func TestJavaScriptLibraryVerifies(t *testing.T) {
 	}
 
 	r := receive(t, status(200))
-	c := r.client(egress.Options{})
+	c := r.client(egress.Options{Timeout: 2 * time.Minute})
 	type check struct {
 		Secret string            `json:"secret"`
 		Header map[string]string `json:"headers"`

@@ -215,7 +215,7 @@ func TestRebindingDoesNotGetThrough(t *testing.T) {
 	ns := serveNames(t, func(_ string, n int) ([]string, dnsmessage.RCode) {
 		return []string{"127.0.0." + []string{"1", "2"}[min(n, 1)]}, 0
 	})
-	c := New(Options{Rules: allow("127.0.0.1/32"), Resolver: ns.Resolver, Roots: roots(public)})
+	c := New(Options{Timeout: 2 * time.Minute, Rules: allow("127.0.0.1/32"), Resolver: ns.Resolver, Roots: roots(public)})
 	url := "https://rebind.example.com:" + port(public) + "/h"
 	resp, err := get(t, c, url)
 	if err != nil {
@@ -240,12 +240,12 @@ func TestRebindingAtRandom(t *testing.T) {
 	ns := serveNames(t, func(string, int) ([]string, dnsmessage.RCode) {
 		return []string{"127.0.0." + []string{"1", "2", "1"}[n.Add(1)%3]}, 0
 	})
-	c := New(Options{Rules: allow("127.0.0.1/32"), Resolver: ns.Resolver, Roots: roots(public)})
+	c := New(Options{Timeout: 2 * time.Minute, Rules: allow("127.0.0.1/32"), Resolver: ns.Resolver, Roots: roots(public)})
 	var admitted, refused atomic.Int64
 	var wg sync.WaitGroup
-	for range 8 {
+	for range 4 {
 		wg.Go(func() {
-			for range 25 {
+			for range 15 {
 				req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://flap.example.com:"+port(public)+"/h", http.NoBody)
 				req.Close = true
 				if resp, err := c.Do(req); err == nil {
@@ -273,7 +273,7 @@ func TestNameWithAPrivateAddressAmongOthers(t *testing.T) {
 		{"169.254.169.254"}, {"168.63.129.16"}, {"0.0.0.0"}, {"::"}, {"::127.0.0.1"}, {"fec0::1"}, {"64:ff9b:1::a00:5"},
 		{"2600:1f00::5efe:a00:5"}, {"100.100.100.200"}, {"224.0.0.1"}, {"255.255.255.255"},
 	} {
-		c := New(Options{Rules: allow("127.0.0.1/32"), Resolver: serveNames(t, static(addrs...)).Resolver, Roots: roots(public)})
+		c := New(Options{Timeout: 2 * time.Minute, Rules: allow("127.0.0.1/32"), Resolver: serveNames(t, static(addrs...)).Resolver, Roots: roots(public)})
 		if err := failure(t, c, "https://many.example.com:"+port(public)+"/h"); code(t, err) != "name_not_public" {
 			t.Errorf("%v: %v", addrs, err)
 		} else if strings.ContainsAny(Explain(err), "0123456789") {
@@ -315,7 +315,7 @@ func TestHostileURLsAreNotAsked(t *testing.T) {
 		t.Fatal(err)
 	}
 	ns := serveNames(t, static("127.0.0.1"))
-	c := New(Options{Resolver: ns.Resolver})
+	c := New(Options{Timeout: 2 * time.Minute, Resolver: ns.Resolver})
 	n := 0
 	for line := range strings.Lines(string(b)) {
 		raw, want, found := strings.Cut(strings.TrimSpace(line), "\t")
@@ -344,6 +344,7 @@ func TestAllowedNameMayLeadInside(t *testing.T) {
 	c := New(Options{
 		Rules:    rules.New(config.Egress{Hosts: []string{"receiver"}}),
 		Resolver: serveNames(t, static("127.0.0.1")).Resolver,
+		Timeout:  2 * time.Minute,
 	})
 	resp, err := get(t, c, "http://receiver:"+port(s)+"/h")
 	if err != nil {
@@ -358,7 +359,7 @@ func TestAllowedNameMayLeadInside(t *testing.T) {
 func TestLookUpsSkipTheSearchList(t *testing.T) {
 	t.Parallel()
 	ns := serveNames(t, func(string, int) ([]string, dnsmessage.RCode) { return nil, dnsmessage.RCodeNameError })
-	err := failure(t, New(Options{Resolver: ns.Resolver}), "https://db.prod.example.org/h")
+	err := failure(t, New(Options{Timeout: 2 * time.Minute, Resolver: ns.Resolver}), "https://db.prod.example.org/h")
 	var failed *net.DNSError
 	if !errors.As(err, &failed) || !failed.IsNotFound || Explain(err) != "The name db.prod.example.org was not found." {
 		t.Errorf("%v: %q", err, Explain(err))
@@ -393,7 +394,7 @@ func TestRedirectsAreAnswers(t *testing.T) {
 		s, _ := serve(t, "127.0.0.1:0", func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "https://"+connections.Addr().String()+"/h", status)
 		})
-		resp, err := get(t, New(Options{Rules: allow("127.0.0.0/8"), Roots: roots(s)}), s.URL)
+		resp, err := get(t, New(Options{Timeout: 2 * time.Minute, Rules: allow("127.0.0.0/8"), Roots: roots(s)}), s.URL)
 		if err != nil || resp.StatusCode != status {
 			t.Fatalf("%d: %v, %v", status, resp, err)
 		}
@@ -407,7 +408,7 @@ func TestRedirectsAreAnswers(t *testing.T) {
 func TestDrippingEndsInTime(t *testing.T) {
 	t.Parallel()
 	drip := func(w http.ResponseWriter, r *http.Request) {
-		for r.Context().Err() == nil {
+		for r.Context().Err() == nil && r.URL.Path == "/drip" {
 			_, _ = w.Write([]byte("."))
 			_ = http.NewResponseController(w).Flush()
 			select {
@@ -418,10 +419,14 @@ func TestDrippingEndsInTime(t *testing.T) {
 	}
 	s, _ := serve(t, "127.0.0.1:0", drip)
 	for _, h2 := range []bool{true, false} {
-		c := New(Options{Rules: allow("127.0.0.1/32"), Roots: roots(s), Timeout: 4 * time.Second})
+		c := New(Options{Rules: allow("127.0.0.1/32"), Roots: roots(s), Timeout: time.Minute})
 		c.http.Transport.(*http.Transport).ForceAttemptHTTP2 = h2
+		if err := failure(t, c, s.URL); err != nil { // connects in its own time
+			t.Fatal(err)
+		}
+		c.http.Timeout = 2 * time.Second
 		begin := time.Now()
-		resp, err := get(t, c, s.URL)
+		resp, err := get(t, c, s.URL+"/drip")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -518,7 +523,7 @@ func TestNothingListens(t *testing.T) {
 	}
 	at := ln.Addr().String()
 	ln.Close()
-	err = failure(t, New(Options{Rules: allow("127.0.0.1/32")}), "http://"+at)
+	err = failure(t, New(Options{Timeout: 2 * time.Minute, Rules: allow("127.0.0.1/32")}), "http://"+at)
 	if Explain(err) != "The endpoint refused the connection." {
 		t.Errorf("%v: %q", err, Explain(err))
 	}
@@ -528,7 +533,7 @@ func TestSecondAddressIsTried(t *testing.T) {
 	t.Parallel()
 	s, _ := serve(t, "127.0.0.1:0", ok) // nothing listens at 127.0.0.3
 	for _, addrs := range [][]string{{"127.0.0.3", "127.0.0.1"}, {"127.0.0.1", "127.0.0.3"}} {
-		c := New(Options{Rules: allow("127.0.0.0/30"), Resolver: serveNames(t, static(addrs...)).Resolver, Roots: roots(s)})
+		c := New(Options{Timeout: 2 * time.Minute, Rules: allow("127.0.0.0/30"), Resolver: serveNames(t, static(addrs...)).Resolver, Roots: roots(s)})
 		resp, err := get(t, c, "https://two.example.com:"+port(s))
 		if err != nil {
 			t.Errorf("%v: %v", addrs, err)
@@ -540,18 +545,21 @@ func TestSecondAddressIsTried(t *testing.T) {
 
 func TestBodiesAreBounded(t *testing.T) {
 	t.Parallel()
+	var bomb bytes.Buffer
+	z := gzip.NewWriter(&bomb)
+	if _, err := z.Write(make([]byte, 10<<20)); err != nil || z.Close() != nil {
+		t.Fatal(err)
+	}
 	sizes := map[string]int{"/fits": 1000, "/over": 1001, "/huge": 10 << 20, "/none": 0}
 	s, _ := serve(t, "127.0.0.1:0", func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/bomb" {
 			w.Header().Set("Content-Encoding", "gzip")
-			z := gzip.NewWriter(w)
-			_, _ = z.Write(make([]byte, 10<<20))
-			_ = z.Close()
+			_, _ = w.Write(bomb.Bytes())
 			return
 		}
 		_, _ = w.Write(make([]byte, sizes[r.URL.Path]))
 	})
-	c := New(Options{Rules: allow("127.0.0.1/32"), Roots: roots(s), MaxBody: 1000})
+	c := New(Options{Rules: allow("127.0.0.1/32"), Roots: roots(s), MaxBody: 1000, Timeout: 2 * time.Minute})
 	for path, want := range map[string]struct {
 		n   int
 		err error
@@ -643,7 +651,7 @@ func TestBadTLS(t *testing.T) {
 			s.TLS, s.Config.ErrorLog = test.server, slog.NewLogLogger(slog.DiscardHandler, 0)
 			s.StartTLS()
 			t.Cleanup(s.Close)
-			resp, err := get(t, New(Options{Rules: allow("127.0.0.1/32"), Roots: pool}), s.URL)
+			resp, err := get(t, New(Options{Timeout: 2 * time.Minute, Rules: allow("127.0.0.1/32"), Roots: pool}), s.URL)
 			if err == nil {
 				resp.Body.Close()
 			}
@@ -671,7 +679,7 @@ func TestNothingIsKeptBetweenOwners(t *testing.T) {
 		http.SetCookie(w, &http.Cookie{Name: "a", Value: "b"})
 		fmt.Fprint(w, r.Host)
 	})
-	c := New(Options{Rules: allow("127.0.0.1/32"), Resolver: serveNames(t, static("127.0.0.1")).Resolver, Roots: roots(s)})
+	c := New(Options{Timeout: 2 * time.Minute, Rules: allow("127.0.0.1/32"), Resolver: serveNames(t, static("127.0.0.1")).Resolver, Roots: roots(s)})
 	for _, host := range []string{"a.example.com", "a.example.com", "b.example.com"} {
 		resp, err := get(t, c, "https://"+host+":"+port(s))
 		if err != nil {
@@ -695,7 +703,7 @@ func TestNothingIsKeptBetweenOwners(t *testing.T) {
 func TestHostHeaderIsOfTheURL(t *testing.T) {
 	t.Parallel()
 	s, _ := serve(t, "127.0.0.1:0", func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Host) })
-	c := New(Options{Rules: allow("127.0.0.1/32"), Roots: roots(s)})
+	c := New(Options{Timeout: 2 * time.Minute, Rules: allow("127.0.0.1/32"), Roots: roots(s)})
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL, http.NoBody)
 	if err != nil {
 		t.Fatal(err)

@@ -42,12 +42,17 @@ func mine(s *site) map[string][]string {
 	s.exec(`INSERT INTO events (id, type, owner_id, subject, data) SELECT $1, 'corpus.note.changed', id, $2, '{}' FROM owners WHERE handle = $3`, aside, secret, s.handle)
 	s.exec(`INSERT INTO event_queue (event_id, attempts, poisoned_at, last_error) VALUES ($1, 5, now(), $2)`, aside, secret)
 	booking := s.booked(object{"name": secret, "topic": secret})
+	asked := s.asks(object{"name": secret, "org": secret, "email": secret + "@example.test", "message": secret})
+	approved := s.asks(object{"message": secret})
+	code := s.must("POST", "/v1/access-requests/"+approved+"/approve", object{"label": secret})
 	return map[string][]string{
-		"bookings": {booking.text("booking.id")},
-		"corpus":   {note.text("note.id"), raw.text("note.id"), gone.text("note.id")},
-		"tasks":    {receipt, job, failed, aside + ":corpus.index"},
-		"events":   {eventOf(receipt), aside},
-		"tokens":   {token.text("token.id")},
+		"access_requests": {asked, approved},
+		"codes":           {code.text("code_id")},
+		"bookings":        {booking.text("booking.id")},
+		"corpus":          {note.text("note.id"), raw.text("note.id"), gone.text("note.id")},
+		"tasks":           {receipt, job, failed, aside + ":corpus.index", code.text("mail.job_id")},
+		"events":          {eventOf(receipt), aside},
+		"tokens":          {token.text("token.id")},
 	}
 }
 
@@ -215,7 +220,7 @@ func TestAnotherOwnersThings(t *testing.T) {
 		}
 	}
 	// the ids are good: their owner can read what they name
-	for name, id := range map[string]string{"corpus.get": ids["corpus"][0], "tasks.get": ids["tasks"][1], "events.get": ids["events"][1]} {
+	for name, id := range map[string]string{"access_requests.get": ids["access_requests"][1], "corpus.get": ids["corpus"][0], "tasks.get": ids["tasks"][1], "events.get": ids["events"][1]} {
 		if a := s.over("mcp", name, object{"id": id}); a.status != 200 || !strings.Contains(a.raw, id) {
 			t.Errorf("%s by its owner: %s", name, a.raw)
 		}
@@ -334,6 +339,13 @@ func TestPublicRoutesTellOnlyWhatIsPublic(t *testing.T) {
 			if a := read("calendar_feed.read", object{"file": file}); a.status != 404 {
 				t.Errorf("calendar %s to %s: %d %s", file, who, a.status, a.raw)
 			}
+		}
+		covered["access_requests.submit"], covered["codes.redeem"] = true, true
+		if a := read("access_requests.submit", object{"name": "x", "email": "x@example.test", "message": "x"}); a.status != 201 || len(a.body) != 2 {
+			t.Errorf("a request by %s: %d %s", who, a.status, a.raw)
+		}
+		if a := read("codes.redeem", object{"code": "0000-0000-0000-0000"}); a.status != 403 || a.text("code") != "code_not_accepted" {
+			t.Errorf("a code by %s: %d %s", who, a.status, a.raw)
 		}
 		for _, o := range catalog().Ops() {
 			if o.Spec().Access == op.Public && !covered[o.Spec().Name] {

@@ -108,21 +108,25 @@ func (c *Client) Do(req *http.Request) (*http.Response, error) {
 	}
 	req = req.Clone(req.Context())
 	req.URL, req.Host = u, ""
+	deadline := time.Now().Add(c.http.Timeout)
 	resp, err := c.http.Do(req)
 	if err != nil {
 		return nil, err
 	}
-	resp.Body = &body{ReadCloser: resp.Body, left: c.maxBody}
+	resp.Body = &body{ReadCloser: resp.Body, left: c.maxBody, deadline: deadline}
 	return resp, nil
 }
 
 // Close ends the connections that are idle.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// body is a response body that ends in ErrTooLarge when it is too large.
+// body is a response body that ends in ErrTooLarge when it is too large, and
+// never in io.EOF past its time: a server that is told to stop may end an
+// unfinished body as if it were whole.
 type body struct {
 	io.ReadCloser
-	left int64
+	left     int64
+	deadline time.Time
 }
 
 func (b *body) Read(p []byte) (int, error) {
@@ -136,6 +140,9 @@ func (b *body) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if b.left -= int64(n); b.left < 0 {
 		return n - 1, ErrTooLarge
+	}
+	if errors.Is(err, io.EOF) && time.Now().After(b.deadline) {
+		return n, context.DeadlineExceeded
 	}
 	return n, err
 }

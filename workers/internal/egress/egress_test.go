@@ -576,6 +576,16 @@ func TestBodiesAreBounded(t *testing.T) {
 	}
 }
 
+func TestEndPastItsTimeIsNoEnd(t *testing.T) {
+	t.Parallel()
+	for deadline, want := range map[time.Time]error{time.Now().Add(time.Hour): nil, time.Now().Add(-time.Second): context.DeadlineExceeded} {
+		b := &body{ReadCloser: io.NopCloser(strings.NewReader("part")), left: 100, deadline: deadline}
+		if got, err := io.ReadAll(b); string(got) != "part" || !errors.Is(err, want) {
+			t.Errorf("%q, %v; want %v", got, err, want)
+		}
+	}
+}
+
 func FuzzBody(f *testing.F) {
 	f.Add([]byte("hello"), int64(3), 2)
 	f.Add([]byte("hello"), int64(5), 16)
@@ -583,7 +593,7 @@ func FuzzBody(f *testing.F) {
 		if most < 0 || chunk < 1 || chunk > 1<<16 {
 			return
 		}
-		b := &body{ReadCloser: io.NopCloser(bytes.NewReader(content)), left: most}
+		b := &body{ReadCloser: io.NopCloser(bytes.NewReader(content)), left: most, deadline: time.Now().Add(time.Hour)}
 		var got []byte
 		var err error
 		for err == nil {

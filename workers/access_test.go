@@ -129,7 +129,7 @@ func (v *visit) Mail(from string, _ *smtp.MailOptions) error {
 }
 
 func (v *visit) Rcpt(to string, _ *smtp.RcptOptions) error {
-	v.received.to = append(v.received.to, to)
+	v.to = append(v.to, to)
 	return nil
 }
 

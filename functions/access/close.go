@@ -23,7 +23,7 @@ func Close(d Deps) *op.Operation {
 		Tool:        &op.Tool{Destructive: true, Idempotent: true},
 	}, d.DB, func(ctx context.Context, tx *pg.Tx, c auth.Caller, in named) (committed, error) {
 		_, err := access.Close(ctx, tx, c.OwnerID, in.ID)
-		return committed{in.ID}, err
+		return committed(in), err
 	}, func(ctx context.Context, c auth.Caller, done committed) (o one, err error) {
 		r, err := access.Get(ctx, d.DB, c.OwnerID, done.ID)
 		if err != nil {

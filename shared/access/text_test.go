@@ -31,7 +31,9 @@ func FuzzAsk(f *testing.F) {
 		}
 		a, err := Ask{name, org, address, message}.clean()
 		for _, line := range []string{a.Name, a.Org} {
-			if i := strings.IndexFunc(line, func(r rune) bool { return unicode.IsControl(r) || r == '\u2028' || r == '\u2029' || unicode.Is(unicode.Bidi_Control, r) }); i >= 0 || strings.TrimSpace(line) != line {
+			if i := strings.IndexFunc(line, func(r rune) bool {
+				return unicode.IsControl(r) || r == '\u2028' || r == '\u2029' || unicode.Is(unicode.Bidi_Control, r)
+			}); i >= 0 || strings.TrimSpace(line) != line {
 				t.Errorf("%q", line)
 			}
 		}

@@ -633,7 +633,7 @@ func TestOwnerIsNotFlooded(t *testing.T) {
 		t.Errorf("%v", states)
 	}
 	dropped := d.ok("GET", "/v1/tasks?kind=owner.notify&state=cancelled", nil)
-	if dropped.at("total") != 4.0 || !strings.Contains(dropped.raw, "more than 5 mails") {
+	if dropped.at("total") != 4.0 || !strings.Contains(dropped.raw, "more than 5") {
 		t.Error(dropped.raw)
 	}
 	if o := d.ok("GET", "/v1/tasks/overview", nil); strings.Contains(o.raw, "tasks_discarded") {

@@ -26,6 +26,10 @@ func approvalMail(p *post) func(context.Context, *river.Job[task.ApprovalMailArg
 			return permanent(err)
 		}
 		l, err := access.Write(ctx, p.db, job.Args.OwnerID, id, job.Args.EventID, p.keys)
+		var f *fault.Fault
+		if errors.As(err, &f) && (f.Code == "code_revoked" || f.Code == "code_expired" || f.Code == "mail_superseded") {
+			return drop(ctx, p.db, job, "no mail: "+f.Detail) // as its owner wanted
+		}
 		if err != nil {
 			return lasting(err)
 		}

@@ -29,7 +29,7 @@ func bookingMail(p *post) func(context.Context, *river.Job[task.BookingMailArgs]
 		if err != nil {
 			return err
 		}
-		if err := inOrder(ctx, p.db, job, n.Sequence); err != nil {
+		if err := inOrder(ctx, p.db, job, n.Sequence, n.row.Sequence); err != nil {
 			return err
 		}
 		token, ok := "", false
@@ -126,15 +126,17 @@ func (n news) toVisitor(manage string) mail.Message {
 // inOrder keeps the mails of a kind about one booking in the order of their
 // sequence. One whose predecessor is still open is put off without losing an
 // attempt; when the predecessor has failed for good, it goes out alone. One that is
-// tried again after a later one was sent is dropped: it would tell what is so no
-// more.
-func inOrder[A caused](ctx context.Context, db *pg.DB, job *river.Job[A], sequence int) error {
+// tried again is dropped when a later one was sent, or when none is to come that
+// would tell what became of the booking since, whose sequence is now: it would tell
+// what is so no more.
+func inOrder[A caused](ctx context.Context, db *pg.DB, job *river.Job[A], sequence, now int) error {
 	owner, event := job.Args.Origin()
 	kind := job.Args.Kind()
-	var earlierOpen, laterSent bool
+	var earlierOpen, laterSent, laterOpen bool
 	// a task that the relay has not made yet is that of an event which waits
 	err := db.QueryRow(ctx, `
-		SELECT coalesce(bool_or(sequence < $5 AND open), false), coalesce(bool_or(sequence > $5 AND sent), false) FROM (
+		SELECT coalesce(bool_or(sequence < $5 AND open), false), coalesce(bool_or(sequence > $5 AND sent), false),
+			coalesce(bool_or(sequence > $5 AND open), false) FROM (
 			SELECT (e.data->>'sequence')::int AS sequence, t.state = 'completed' AS sent,
 				t.state IN ('pending', 'running') OR t.event_id IS NULL AND q.event_id IS NOT NULL AND q.poisoned_at IS NULL AS open
 			FROM events e
@@ -142,16 +144,14 @@ func inOrder[A caused](ctx context.Context, db *pg.DB, job *river.Job[A], sequen
 				LEFT JOIN event_queue q ON q.event_id = e.id
 			WHERE e.subject = $1 AND e.type = ANY ($2) AND e.owner_id = $3 AND e.id <> $6) AS mails`,
 		job.Args.About(), []string{outbox.BookingCreated, outbox.BookingRescheduled, outbox.BookingCancelled}, owner, kind, sequence, event).
-		Scan(&earlierOpen, &laterSent)
+		Scan(&earlierOpen, &laterSent, &laterOpen)
 	switch {
 	case err != nil:
 		return pg.Fault(err)
 	case laterSent:
-		const why = "dropped: a later mail about this booking went out before"
-		if err := db.InTx(ctx, func(tx *pg.Tx) error { return task.Drop(ctx, tx, record(job, nil), why) }); err != nil {
-			return err
-		}
-		return river.JobCancel(errors.New(why))
+		return drop(ctx, db, job, "no mail: a later one about this booking went out before")
+	case now > sequence && !laterOpen:
+		return drop(ctx, db, job, "no mail: the booking was changed since, and none that says so is on its way")
 	case earlierOpen:
 		return river.JobSnooze(min(max(time.Since(job.CreatedAt)/4, time.Second), 30*time.Second))
 	}

@@ -441,7 +441,7 @@ func TestBookingMailThatFailsForGood(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := r.state(first, task.Cancelled)
-	if !strings.Contains(d.LastError, "a later mail about this booking went out before") {
+	if !strings.Contains(d.LastError, "a later one about this booking went out before") {
 		t.Errorf("%+v", d.Task)
 	}
 	r.settled()

@@ -3,6 +3,7 @@ package workers
 import (
 	"context"
 	"strings"
+	"time"
 
 	"github.com/riverqueue/river"
 
@@ -13,17 +14,18 @@ import (
 
 // bookingOwnerMail tells the owner what became of a booking, in the order of the
 // changes. It asks nothing of calendars: the owner organises the event, and has
-// the feed.
+// the feed. 20 an hour at most: what is over that stays to be read in the list of
+// bookings.
 func bookingOwnerMail(p *post) func(context.Context, *river.Job[task.BookingOwnerMailArgs]) error {
 	return func(ctx context.Context, job *river.Job[task.BookingOwnerMailArgs]) error {
 		n, err := readNews(ctx, p.db, job.Args.Caused)
 		if err != nil {
 			return err
 		}
-		if err := inOrder(ctx, p.db, job, n.Sequence); err != nil {
+		if err := inOrder(ctx, p.db, job, n.Sequence, n.row.Sequence); err != nil {
 			return err
 		}
-		return deliver(ctx, p, job, n.toOwner())
+		return deliver(ctx, p, job, n.toOwner(), perOwner(20, time.Hour))
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/riverqueue/river"
 
 	"standmeet/shared/email"
@@ -41,11 +42,19 @@ const (
 type ownerCap struct {
 	most int
 	per  time.Duration
+	// never: the mail doesn't wait for a turn of its recipient's
+	never bool
 }
+
+// uncapped is for mails that have a limit of their own and that nobody else's
+// mails to the same recipient may hold up.
+func uncapped() ownerCap { return ownerCap{never: true} }
 
 // perOwner allows an owner at most so many mails of the job's kind within any
 // per. A mail beyond that is dropped for good; its owner reads why.
-func perOwner(most int, per time.Duration) ownerCap { return ownerCap{most, per} }
+func perOwner(most int, per time.Duration) ownerCap {
+	return ownerCap{most: most, per: per}
+}
 
 // deliver hands m over and completes the job, whose task names the mail: m.TaskID
 // is filled in. While its recipient has had too many mails, the job is put off
@@ -63,12 +72,9 @@ func deliver[A caused](ctx context.Context, p *post, job *river.Job[A], m mail.M
 	m.TaskID = t.id.String()
 	var wait time.Duration
 	var refused string
-	err = p.db.InTx(ctx, func(tx *pg.Tx) error {
-		var err error
-		if wait, refused, err = t.take(ctx, tx, caps); err != nil || refused == "" {
-			return err
-		}
-		return task.Drop(ctx, tx, record(job, nil), refused)
+	err = p.db.InTx(ctx, func(tx *pg.Tx) (err error) {
+		wait, refused, err = t.take(ctx, tx, caps)
+		return err
 	})
 	switch {
 	case err != nil:
@@ -76,7 +82,7 @@ func deliver[A caused](ctx context.Context, p *post, job *river.Job[A], m mail.M
 	case refused != "":
 		p.log.LogAttrs(ctx, slog.LevelWarn, "workers: mail dropped", slog.String("kind", t.id.Subscriber),
 			slog.String("owner", owner.String()), slog.String("task", m.TaskID), slog.String("why", refused))
-		return river.JobCancel(errors.New(refused))
+		return drop(ctx, p.db, job, refused)
 	case wait > 0:
 		return river.JobSnooze(max(wait, time.Second))
 	}
@@ -88,6 +94,14 @@ func deliver[A caused](ctx context.Context, p *post, job *river.Job[A], m mail.M
 		return err
 	}
 	return complete(ctx, p.db, job, map[string]string{"to": m.To.Email})
+}
+
+// drop ends a job's task without its effect, for a reason that its owner reads.
+func drop[A caused](ctx context.Context, db *pg.DB, job *river.Job[A], why string) error {
+	if err := db.InTx(ctx, func(tx *pg.Tx) error { return task.Drop(ctx, tx, record(job, nil), why) }); err != nil {
+		return err
+	}
+	return river.JobCancel(errors.New(why))
 }
 
 // turn is a mail's place among those that count towards the caps. A task has one
@@ -113,7 +127,12 @@ func (t turn) take(ctx context.Context, tx *pg.Tx, caps []ownerCap) (wait time.D
 		_, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock(hashtextextended($1, 0))`, key)
 		return err
 	}
+	waits := true
 	for _, c := range caps {
+		if c.never {
+			waits = false
+			continue
+		}
 		if err := lock("mail owner " + t.owner.String() + " " + t.id.Subscriber); err != nil {
 			return 0, "", err
 		}
@@ -130,9 +149,12 @@ func (t turn) take(ctx context.Context, tx *pg.Tx, caps []ownerCap) (wait time.D
 		return 0, "", err
 	}
 	var seconds float64
-	err = tx.QueryRow(ctx, `SELECT extract(epoch FROM m.at + $4::interval - clock_timestamp())`+turnsSQL+`
+	err = pgx.ErrNoRows
+	if waits {
+		err = tx.QueryRow(ctx, `SELECT extract(epoch FROM m.at + $4::interval - clock_timestamp())`+turnsSQL+`
 			AND m.recipient = $3 AND m.at > clock_timestamp() - $4::interval
 		ORDER BY m.at DESC OFFSET $5 LIMIT 1`, t.id.Event, t.id.Subscriber, t.recipient, recipientPer, recipientMost-1).Scan(&seconds)
+	}
 	if err == nil {
 		return max(time.Duration(seconds*float64(time.Second)), 1), "", nil
 	}

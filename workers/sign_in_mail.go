@@ -42,7 +42,7 @@ func signInMail(p *post) func(context.Context, *river.Job[task.SignInMailArgs]) 
 		if err != nil {
 			return err
 		}
-		return deliver(ctx, p, job, signIn(owner, p.url+"/sign-in?token="+link))
+		return deliver(ctx, p, job, signIn(owner, p.url+"/sign-in?token="+link), uncapped())
 	}
 }
 

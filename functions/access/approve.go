@@ -23,7 +23,7 @@ func (l Limits) terms(label string) access.Terms {
 }
 
 // Approve declares access_requests.approve. Faults: "request_closed",
-// "mail_not_configured", "keys_not_configured", "public_url_not_configured",
+// "code_revoked", "code_expired", "mail_not_configured", "keys_not_configured", "public_url_not_configured",
 // "code_key_gone" (409).
 func Approve(d Deps) *op.Operation {
 	type in struct {

@@ -96,7 +96,7 @@ func ownerMail(r booking.Row) task.ID {
 // where that agrees: it was read a moment later, or is kept no longer.
 func sentence(r booking.Row, t task.Standing) string {
 	if t.State != "" && task.MailOf(task.ID{}, t.State).State == r.MailState {
-		return task.Say(task.BookingMail, t.State)
+		return t.Sentence
 	}
 	switch r.MailState {
 	case task.MailSent:
@@ -169,7 +169,7 @@ func owner(p auth.Profile) booking.Person {
 
 // minute refuses times that no calendar has.
 func minute(t time.Time) error {
-	if t.Year() < 1970 || t.Year() > 9999 {
+	if year := t.UTC().Year(); year < 1970 || year > 9998 {
 		return fault.New(fault.Unprocessable, "slot_not_offered", "This time is not offered. Choose one of the free slots.")
 	}
 	return nil

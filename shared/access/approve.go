@@ -23,7 +23,7 @@ type Issuing struct {
 // it, whose id is mail. For a request that was approved before it changes nothing
 // and gives that code and the event of its latest mail, however many ask at once.
 // An empty label is the visitor's name. Faults: "not_found"; "request_closed",
-// "code_key_gone" (409); with.Cannot, when there is a code to make.
+// "code_revoked", "code_expired", "code_key_gone" (409); with.Cannot, when there is a code to make.
 func Approve(ctx context.Context, tx *pg.Tx, owner, id, mail uuid.UUID, with Issuing, t Terms) (code, event uuid.UUID, err error) {
 	r, err := lock(ctx, tx, owner, id)
 	switch {
@@ -32,7 +32,13 @@ func Approve(ctx context.Context, tx *pg.Tx, owner, id, mail uuid.UUID, with Iss
 	case r.State == Closed:
 		return code, event, fault.New(fault.Conflict, "request_closed", "This request was closed: it can't be approved. A code can be made without it.")
 	case r.CodeID != nil:
-		_, err := Reveal(ctx, tx, owner, *r.CodeID, with.Keys)
+		c, err := GetCode(ctx, tx, owner, *r.CodeID)
+		if err == nil {
+			err = c.usable()
+		}
+		if err == nil {
+			_, err = Reveal(ctx, tx, owner, c.ID, with.Keys)
+		}
 		return *r.CodeID, *r.MailEvent, err
 	case with.Cannot != nil:
 		return code, event, with.Cannot

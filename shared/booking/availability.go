@@ -86,6 +86,14 @@ func ReadAvailability(ctx context.Context, q pg.Querier, owner uuid.UUID) (Avail
 // wait for each other in the exclusion constraint, which PostgreSQL ends as a
 // deadlock after a second.
 func LockAvailability(ctx context.Context, tx *pg.Tx, owner uuid.UUID) (Availability, error) {
+	a, err := availability(ctx, tx, owner, " FOR NO KEY UPDATE")
+	if err != nil || a.UpdatedAt != nil {
+		return a, err
+	}
+	// there is no row to lock yet, and two may be about to make it
+	if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock(hashtextextended($1, 0))`, "availability "+owner.String()); err != nil {
+		return a, err
+	}
 	return availability(ctx, tx, owner, " FOR NO KEY UPDATE")
 }
 

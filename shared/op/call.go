@@ -192,6 +192,9 @@ func (o *Operation) invoke(ctx context.Context, caller auth.Caller, in any, call
 		return Result{Value: out, Status: o.spec.Status}, nil
 	}
 	body, err := o.output.encode(out)
+	if _, write := o.input.byName["idempotency_key"]; err != nil && write {
+		err = saved(err)
+	}
 	if err != nil {
 		return Result{}, err
 	}

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf16"
 	"unicode/utf8"
 
@@ -353,6 +354,13 @@ func (d *decoder) text(s *shape, dst reflect.Value, text string, at *place) {
 			d.refuse(at, "invalid_format", "must be a time like 2026-11-30T09:00:00Z (RFC 3339)")
 		default:
 			d.refuse(at, "invalid_format", "is not written as it must be")
+		}
+		return
+	}
+	// in UTC, as it is answered: RFC 3339 has four digits for a year
+	if s.typ == timeType {
+		if year := dst.Interface().(time.Time).UTC().Year(); year < 1 || year > 9999 {
+			d.refuse(at, "invalid_format", "must lie in the years 0001 to 9999 in UTC")
 		}
 	}
 }

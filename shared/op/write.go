@@ -16,6 +16,7 @@ import (
 
 	"standmeet/shared/auth"
 	"standmeet/shared/fault"
+	"standmeet/shared/limit"
 	"standmeet/shared/pg"
 	"standmeet/shared/telemetry"
 )
@@ -160,7 +161,7 @@ func (o *Operation) keyScope(c auth.Caller, in any) string {
 	case c.VisitorSession != "":
 		fmt.Fprintf(&b, " visitor=%x", sha256.Sum256([]byte(c.VisitorSession)))
 	default:
-		fmt.Fprintf(&b, " from=%q", c.RemoteAddr)
+		fmt.Fprintf(&b, " from=%q", limit.Address(c.RemoteAddr))
 	}
 	v := reflect.ValueOf(in).Elem()
 	for _, f := range o.input.fields {

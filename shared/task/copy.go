@@ -40,7 +40,7 @@ func IndexedTruncated() string {
 // CodeMailFailed is said of a mail with an access code that did not get out, when
 // its task is no longer kept.
 func CodeMailFailed() string {
-	return "The code exists, but the mail with it failed or was cancelled. Give the code to the person yourself, or have the mail tried again."
+	return "The mail with the code failed or was cancelled. As long as the code works, give it to the person yourself or have the mail tried again."
 }
 
 // SignInAsked is said to whoever asked for a sign-in link by mail, which may be
@@ -52,7 +52,7 @@ func SignInAsked() string {
 // BookingMailFailed is said of the mail about a booking that did not get out, when
 // its task is no longer kept.
 func BookingMailFailed() string {
-	return "The booking is saved, but the mail to the visitor about it failed or was cancelled."
+	return "The booking is as shown here, but the mail about it to the visitor's address failed or was cancelled."
 }
 
 func sentences() map[string]map[State]string {
@@ -79,7 +79,7 @@ func sentences() map[string]map[State]string {
 			Running:   "The test mail is being handed over.",
 			Retryable: "The test mail could not be handed over yet; it will be tried again by itself.",
 			Completed: "The test mail was sent.",
-			Discarded: "The test mail could not be handed over. The error says why.",
+			Discarded: "The test mail could not be handed over. Its task says why.",
 			Cancelled: "The test mail was cancelled. If an attempt had begun, it may still arrive.",
 		},
 		ApprovalMail: {
@@ -87,31 +87,31 @@ func sentences() map[string]map[State]string {
 			Running:   "The code exists. The mail with it is being handed over.",
 			Retryable: "The code exists. The mail with it could not be handed over yet; it will be tried again by itself.",
 			Completed: "The code exists, and the mail with it was sent.",
-			Discarded: "The code exists, but the mail with it could not be handed over. Give the code to the person yourself, or have the mail tried again.",
-			Cancelled: "The code exists, but the mail with it was cancelled. If an attempt had begun, it may still arrive.",
+			Discarded: "The mail with the code could not be handed over. As long as the code works, give it to the person yourself or have the mail tried again.",
+			Cancelled: "The mail with the code was cancelled. If an attempt had begun, it may still arrive.",
 		},
 		SignInMail: {
 			Pending:   "The sign-in mail is queued.",
 			Running:   "The sign-in mail is being handed over.",
 			Retryable: "The sign-in mail could not be handed over yet; it will be tried again by itself.",
 			Completed: "The sign-in mail was sent.",
-			Discarded: "The sign-in mail could not be handed over. The error says why.",
+			Discarded: "The sign-in mail could not be handed over. Its task says why.",
 			Cancelled: "The sign-in mail was cancelled. If an attempt had begun, it may still arrive.",
 		},
 		BookingMail: {
-			Pending:   "The booking is saved. The mail to the visitor about it is queued.",
-			Running:   "The booking is saved. The mail to the visitor about it is being handed over.",
-			Retryable: "The booking is saved. The mail to the visitor about it could not be handed over yet; it will be tried again by itself.",
-			Completed: "The booking is saved, and the mail to the visitor about it was sent.",
-			Discarded: "The booking is saved, but the mail to the visitor about it could not be handed over. The error says why.",
-			Cancelled: "The booking is saved, but the mail to the visitor about it was cancelled. If an attempt had begun, it may still arrive.",
+			Pending:   "The booking is as shown here. The mail about it to the visitor's address is queued.",
+			Running:   "The booking is as shown here. The mail about it to the visitor's address is being handed over.",
+			Retryable: "The booking is as shown here. The mail about it to the visitor's address could not be handed over yet; it will be tried again by itself.",
+			Completed: "The booking is as shown here, and the mail about it was sent to the visitor's address.",
+			Discarded: "The booking is as shown here, but the mail about it to the visitor's address could not be handed over.",
+			Cancelled: "The booking is as shown here, but the mail about it to the visitor's address was cancelled. If an attempt had begun, it may still arrive.",
 		},
 		BookingOwnerMail: {
 			Pending:   "The mail to the owner about the booking is queued.",
 			Running:   "The mail to the owner about the booking is being handed over.",
 			Retryable: "The mail to the owner about the booking could not be handed over yet; it will be tried again by itself.",
 			Completed: "The mail to the owner about the booking was sent.",
-			Discarded: "The mail to the owner about the booking could not be handed over. The error says why.",
+			Discarded: "The mail to the owner about the booking could not be handed over. Its task says why.",
 			Cancelled: "The mail to the owner about the booking was cancelled. If an attempt had begun, it may still arrive.",
 		},
 		OwnerNotify: {
@@ -119,8 +119,8 @@ func sentences() map[string]map[State]string {
 			Running:   "The mail to the owner about the access request is being handed over.",
 			Retryable: "The mail to the owner about the access request could not be handed over yet; it will be tried again by itself.",
 			Completed: "The mail to the owner about the access request was sent.",
-			Discarded: "The mail to the owner about the access request could not be handed over. The error says why.",
-			Cancelled: "No mail to the owner about the access request: it was cancelled, or too many were due within an hour. The error says which.",
+			Discarded: "The mail to the owner about the access request could not be handed over. Its task says why.",
+			Cancelled: "No mail to the owner about the access request: it was cancelled, or too many were due within an hour. Its task says which.",
 		},
 		TasksBulk: {
 			Pending:   "Queued: none of the matching tasks has been touched yet.",

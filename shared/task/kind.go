@@ -67,7 +67,7 @@ func Kinds() []Kind {
 		{Name: OwnerNotify, Title: "Mail the owner about an access request", Queue: QueueNotify, MaxAttempts: mailAttempts, Timeout: mailTimeout},
 		{Name: PeriodicRun, Title: "Run a periodic job now", Queue: QueueMaintenance, MaxAttempts: 3, Timeout: 20 * time.Second},
 		{Name: TasksBulk, Title: "Retry or cancel many tasks", Queue: QueueMaintenance, MaxAttempts: 8, Timeout: 20 * time.Second},
-		{Name: WebhookDeliver, Title: "Deliver an event to a webhook endpoint", Queue: QueueWebhook, MaxAttempts: 18, Timeout: 40 * time.Second, Apart: true},
+		{Name: WebhookDeliver, Title: "Deliver an event to a webhook endpoint", Queue: QueueWebhook, MaxAttempts: 18, Timeout: 25 * time.Second, Apart: true},
 	}
 }
 

@@ -26,7 +26,7 @@ type Task struct {
 	Attempts int    `json:"attempts" jsonschema:"attempts begun so far"`
 	// MaxAttempts is after how many the task is discarded.
 	MaxAttempts     int        `json:"max_attempts"`
-	NextAttemptAt   *time.Time `json:"next_attempt_at,omitempty" jsonschema:"when a retryable task is tried again"`
+	NextAttemptAt   *time.Time `json:"next_attempt_at,omitempty" jsonschema:"when a task that failed or was put off is tried"`
 	CancelRequested bool       `json:"cancel_requested,omitempty" jsonschema:"true when a running task was asked to stop but has not ended yet"`
 	SetAside        bool       `json:"set_aside,omitempty" jsonschema:"true when the relay failed to make this task of its event and set the event aside; events.requeue puts it back"`
 	LastError       string     `json:"last_error,omitempty"`
@@ -101,7 +101,7 @@ const (
 
 const nextSQL = `CASE
 	WHEN ` + apartSQL + ` AND t.state IN ('pending', 'running') THEN t.next_at
-	WHEN t.state IN ('pending', 'running') AND j.state IN ('retryable', 'scheduled', 'available') AND cardinality(j.errors) > 0 THEN j.scheduled_at END`
+	WHEN t.state IN ('pending', 'running') AND (j.state = 'scheduled' OR j.state IN ('retryable', 'available') AND cardinality(j.errors) > 0) THEN j.scheduled_at END`
 
 // River records the last failure of a job a little after the task row does.
 const errorsSQL = `CASE WHEN (t.state NOT IN ('pending', 'running') OR ` + apartSQL + `) AND t.errors IS NOT NULL THEN t.errors ELSE coalesce(to_jsonb(j.errors), t.errors) END`

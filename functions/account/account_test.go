@@ -317,7 +317,7 @@ func TestSignInAndOut(t *testing.T) {
 	link, b := w.link(), w.browser()
 	// however often it is looked at, the link still works
 	for range 3 {
-		if a := w.get(w.browser(), "/sign-in?token="+link); a.status != 200 || !strings.Contains(a.raw, `value="`+link+`"`) || a.header.Get("Referrer-Policy") != "no-referrer" {
+		if a := w.get(w.browser(), "/sign-in?token="+link); a.status != 200 || !strings.Contains(a.raw, `value="`+link+`"`) || a.header.Get("Referrer-Policy") != "same-origin" {
 			t.Fatalf("%d %s", a.status, a.raw)
 		}
 	}

@@ -9,10 +9,7 @@ import (
 )
 
 // booking is what is shown of one.
-type booking struct {
-	ID, State, When, Name, Topic string
-	TimeZone                     string `json:"time_zone"`
-}
+type booking struct{ ID, State, When, Name, Topic string }
 
 func (p *pages) booking(w http.ResponseWriter, r *http.Request) {
 	v, err := p.enter(r)

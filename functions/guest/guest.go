@@ -108,7 +108,6 @@ var markup = template.Must(page.Layout(`{{with .Alert}}<p role="alert">{{.}}</p>
 </form>
 {{end}}{{with .Booking}}<dl>
 <dt>When</dt><dd>{{.When}}</dd>
-<dt>Time zone</dt><dd>{{.TimeZone}}</dd>
 <dt>Name</dt><dd>{{.Name}}</dd>
 {{with .Topic}}<dt>Topic</dt><dd>{{.}}</dd>
 {{end}}</dl>

@@ -193,7 +193,7 @@ func TestOwnersPage(t *testing.T) {
 		}
 	}
 	a := w.get(b, "/@me")
-	for name, want := range map[string]string{"Referrer-Policy": "no-referrer", "X-Content-Type-Options": "nosniff", "Cache-Control": "no-store", "Content-Type": "text/html; charset=utf-8"} {
+	for name, want := range map[string]string{"Referrer-Policy": "same-origin", "X-Content-Type-Options": "nosniff", "Cache-Control": "no-store", "Content-Type": "text/html; charset=utf-8"} {
 		if got := a.header.Get(name); got != want {
 			t.Errorf("%s: %q", name, got)
 		}

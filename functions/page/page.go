@@ -73,7 +73,9 @@ func Handler(s *op.Server, pages http.Handler) http.Handler {
 		h := w.Header()
 		h.Set("Cache-Control", "no-store")
 		h.Set("Content-Security-Policy", policy)
-		h.Set("Referrer-Policy", "no-referrer") // addresses hold secrets
+		// addresses hold secrets; no-referrer would also make browsers send "Origin: null",
+		// which over plain HTTP is all that says that a form is ours
+		h.Set("Referrer-Policy", "same-origin")
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set(op.RequestIDHeader, op.RequestID(r))
 		pages.ServeHTTP(w, r)

@@ -21,14 +21,14 @@ import (
 )
 
 const (
-	// sendFor bounds one request. With tardy it stays far within webhook.Lease, so
+	// sendFor bounds one request. With tardy it stays within webhook.Lease, so
 	// that no two are ever in flight to one endpoint.
 	sendFor = 15 * time.Second
 	// tardy: a process that was frozen for so long between its claim and the
 	// request doesn't make it.
-	tardy = 10 * time.Second
+	tardy = 4 * time.Second
 	// drainFor is how long one job goes on with what else is due at its endpoint.
-	drainFor = 10 * time.Second
+	drainFor = 8 * time.Second
 	// hookConns is how many of the pool's connections webhooks use at a time, so
 	// that a crowd of them leaves some for the rest.
 	hookConns = 6
@@ -41,10 +41,12 @@ type hooks struct {
 	keys   secret.Keys
 	client *egress.Client
 	conns  chan struct{}
+	// wait is attempt.Wait, shorter in tests
+	wait func(made int, random float64) (time.Duration, bool)
 }
 
 func newHooks(e *env, keys secret.Keys, r rules.Rules) *hooks {
-	return &hooks{env: e, keys: keys, conns: make(chan struct{}, hookConns),
+	return &hooks{env: e, keys: keys, conns: make(chan struct{}, hookConns), wait: attempt.Wait,
 		client: egress.New(egress.Options{Rules: r, Timeout: sendFor})}
 }
 
@@ -167,7 +169,7 @@ func (h *hooks) send(ctx context.Context, a *webhook.Attempt, until time.Time) (
 	recording, cancel := context.WithTimeout(working, recordTimeout)
 	defer cancel()
 	err = h.onConn(recording, func() (err error) {
-		next, final, err = webhook.Record(recording, h.db, a, judge(a, sent), ctx.Err() == nil && time.Now().Before(until))
+		next, final, err = webhook.Record(recording, h.db, a, h.judge(a, sent), ctx.Err() == nil && time.Now().Before(until))
 		return err
 	})
 	if err == nil && final != webhook.Delivered || err != nil {
@@ -179,7 +181,7 @@ func (h *hooks) send(ctx context.Context, a *webhook.Attempt, until time.Time) (
 }
 
 // judge says what becomes of a delivery.
-func judge(a *webhook.Attempt, sent attempt.Result) webhook.Result {
+func (h *hooks) judge(a *webhook.Attempt, sent attempt.Result) webhook.Result {
 	r := webhook.Result{Outcome: string(sent.Outcome), Status: sent.Status, Duration: sent.Duration, Response: sent.Response, Error: sent.Error, Most: attempt.Attempts}
 	switch sent.Outcome {
 	case attempt.Delivered:
@@ -192,7 +194,7 @@ func judge(a *webhook.Attempt, sent attempt.Result) webhook.Result {
 		r.Verdict, r.Next, r.Asked = webhook.Retry, sent.RetryAt, true
 	case attempt.Failed:
 		r.Verdict = webhook.Retry
-		wait, _ := attempt.Wait(a.Spent+1, rand.Float64()) // after the last one Most decides
+		wait, _ := h.wait(a.Spent+1, rand.Float64()) // after the last one Most decides
 		r.Next = time.Now().Add(wait)
 	}
 	return r

@@ -16,8 +16,8 @@ import (
 
 const (
 	// Lease is for how long a claim keeps everybody else off the endpoint. Sending
-	// must end before.
-	Lease = 30 * time.Second
+	// must end before; it is how long an endpoint of a killed worker stands still.
+	Lease = 20 * time.Second
 	// coolAfter failures in a row, coolDown begins.
 	coolAfter = 3
 	coolDown  = 5 * time.Minute

@@ -137,7 +137,7 @@ func (h *hooks) drain(ctx context.Context, endpoint, holder uuid.UUID, until tim
 			}
 		}
 		if ctx.Err() != nil || time.Now().After(until) {
-			return n, nil
+			return n, nil //nolint:nilerr // the end of its time is no failure
 		}
 	}
 }

@@ -95,6 +95,8 @@ type receiver struct {
 	endpoint  string
 	secret    string
 	unlimited bool
+	// its handlers go on after the sender has gone: they are no measure of what is in flight
+	lingers bool
 }
 
 func (r *receiver) serve(answer func(w http.ResponseWriter, req *http.Request, n int)) http.HandlerFunc {
@@ -237,7 +239,7 @@ func (y *yard) agrees(r *receiver, entries []webhook.Entry) {
 	if !r.unlimited && fmt.Sprint(logged) != fmt.Sprint(got) {
 		y.Errorf("the log has %v attempts, the receiver %v", logged, got)
 	}
-	if r.crowded.Load() {
+	if r.crowded.Load() && !r.lingers {
 		y.Error("two were in flight at once")
 	}
 }
@@ -323,6 +325,9 @@ func TestWebhooksOfEveryKindOfReceiver(t *testing.T) {
 	t.Cleanup(tls.Close)
 	tls.unlimited = true // it sees no request
 	y.subscribes(tls, nil)
+	for _, r := range []*receiver{dripping, closing, large} {
+		r.lingers = true
+	}
 	y.posts()
 
 	began := time.Now()

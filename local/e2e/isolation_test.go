@@ -45,7 +45,10 @@ func mine(s *site) map[string][]string {
 	asked := s.asks(object{"name": secret, "org": secret, "email": secret + "@example.test", "message": secret})
 	approved := s.asks(object{"message": secret})
 	code := s.must("POST", "/v1/access-requests/"+approved+"/approve", object{"label": secret})
+	// one that nothing here is delivered to
+	endpoint := s.must("POST", "/v1/webhooks", object{"url": "https://hooks.example.com/" + secret, "description": secret, "event_types": []string{"calendar_feed.revoked"}})
 	return map[string][]string{
+		"webhooks":        {endpoint.text("endpoint.id")},
 		"access_requests": {asked, approved},
 		"codes":           {code.text("code_id")},
 		"bookings":        {booking.text("booking.id")},
@@ -346,6 +349,12 @@ func TestPublicRoutesTellOnlyWhatIsPublic(t *testing.T) {
 		}
 		if a := read("codes.redeem", object{"code": "0000-0000-0000-0000"}); a.status != 403 || a.text("code") != "code_not_accepted" {
 			t.Errorf("a code by %s: %d %s", who, a.status, a.raw)
+		}
+		covered["account.sign_in"] = true
+		for _, login := range []string{s.handle, "nobody"} {
+			if a := reader.call("POST", "/v1/session", object{"login": login, "password": "a password that nobody has"}); a.status != 401 {
+				t.Errorf("a wrong password for %s by %s: %d %s", login, who, a.status, a.raw)
+			}
 		}
 		for _, o := range catalog().Ops() {
 			if o.Spec().Access == op.Public && !covered[o.Spec().Name] {

@@ -61,12 +61,12 @@ func newYard(t *testing.T) *yard {
 	return &yard{d}
 }
 
-// posts starts workers that deliver; an answer may take a second, and the next
+// posts starts workers that deliver; an answer may take two seconds, and the next
 // attempt is due a moment after the one before it.
 func (y *yard) posts() (stop func()) {
 	return y.work(func(registry *river.Workers, e *env) {
 		h := newHooks(e, y.keys, loopback())
-		h.client = egress.New(egress.Options{Rules: loopback(), Timeout: time.Second})
+		h.client = egress.New(egress.Options{Rules: loopback(), Timeout: 2 * time.Second})
 		h.wait = func(int, float64) (time.Duration, bool) { return 20 * time.Millisecond, true }
 		river.AddWorker(registry, newWorker(e, task.WebhookDeliver, quick, h.work))
 		river.AddWorker(registry, newWorker(e, task.CorpusIndex, quick, func(ctx context.Context, j *river.Job[task.IndexArgs]) error {
@@ -292,8 +292,9 @@ func TestWebhooksOfEveryKindOfReceiver(t *testing.T) {
 			w.WriteHeader(301)
 		}
 	})
+	much := bytes.Repeat([]byte("é"), 5<<20)
 	large := y.receives(nil, func(w http.ResponseWriter, _ *http.Request, _ int) {
-		_, _ = w.Write(bytes.Repeat([]byte("é"), 5<<20))
+		_, _ = w.Write(much)
 	})
 	hanging := y.receives(nil, hang)
 	dripping := y.receives(nil, func(w http.ResponseWriter, req *http.Request, n int) {

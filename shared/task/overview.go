@@ -104,7 +104,7 @@ func ReadOverview(ctx context.Context, db *pg.DB, owner uuid.UUID) (Overview, er
 	b.Queue(`
 		SELECT c.relname::text, pg_total_relation_size(c.oid)
 		FROM pg_class c WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind = 'r'
-			AND c.relname IN ('notes', 'events', 'event_queue', 'tasks', 'note_search', 'search_terms', 'river_job', 'idempotency_keys')
+			AND c.relname IN ('notes', 'events', 'event_queue', 'tasks', 'note_search', 'search_terms', 'river_job', 'idempotency_keys', 'webhook_deliveries', 'webhook_attempts')
 		ORDER BY 1`).Query(func(rows pgx.Rows) error {
 		_, err := pgx.ForEachRow(rows, []any{&table, &bytes}, func() error {
 			o.Tables = append(o.Tables, TableSize{table, bytes})

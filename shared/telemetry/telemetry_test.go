@@ -170,6 +170,7 @@ func TestCollector(t *testing.T) {
 		t.Fatal(err)
 	}
 	way(on, request(), uuid.New())
+	on.Webhook(t.Context(), "delivered", time.Millisecond)
 	if err := on.Shutdown(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -205,7 +206,7 @@ func TestCollector(t *testing.T) {
 	}
 	slices.Sort(metrics)
 	want = []string{"http.server.request.duration", "standmeet.jobs", "standmeet.receipt.duration", "standmeet.receipt.hop.duration",
-		"standmeet.relay.batch.duration", "standmeet.relay.batch.size", "standmeet.waits"}
+		"standmeet.relay.batch.duration", "standmeet.relay.batch.size", "standmeet.waits", "standmeet.webhook.attempt.duration"}
 	if !slices.Equal(slices.Compact(metrics), want) {
 		t.Errorf("metrics %q\nwant    %q", metrics, want)
 	}

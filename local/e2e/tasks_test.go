@@ -487,7 +487,7 @@ func TestPoisonedEventFromEndToEnd(t *testing.T) {
 	}
 	receipt := id + ":corpus.index"
 	s.eventually("the first failure", func() bool { return s.must("GET", "/v1/events/"+id, nil).at("event.attempts") != nil })
-	if a := s.must("GET", "/v1/events/"+id, nil); a.text("event.status") != "queued" || a.at("event.next_attempt_at") == nil || !strings.Contains(a.text("event.last_error"), "no note id") {
+	if a := s.must("GET", "/v1/events/"+id, nil); a.text("event.status") != "queued" || a.at("event.next_attempt_at") == nil || !strings.Contains(a.text("event.last_error"), "is no id") {
 		t.Errorf("after a failure: %s", a.raw)
 	}
 	if a := s.call("POST", "/v1/events/"+id+"/requeue", object{}); a.status != 409 || a.text("code") != "event_not_poisoned" {

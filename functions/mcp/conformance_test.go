@@ -169,7 +169,7 @@ func TestTypeScriptClient(t *testing.T) {
 		Tools, Removed int
 		First          struct{ Indexed bool }
 	}
-	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &got); err != nil || got.Tools != 13 || got.Removed != 2 || got.First.Indexed {
+	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &got); err != nil || got.Tools != 14 || got.Removed != 2 || got.First.Indexed {
 		t.Errorf("%s: %v", out, err)
 	}
 }

@@ -113,7 +113,7 @@ var (
 func TestListing(t *testing.T) { // P1, P2
 	e := endpointOf(t)
 	for query, name := range map[string]*regexp.Regexp{"": safeName, "?names=dotted": dottedName} {
-		for token, want := range map[string]int{owner: 13, "reader": 2, "writer": 5, "none": 0} {
+		for token, want := range map[string]int{owner: 14, "reader": 2, "writer": 5, "none": 0} {
 			tools := e.listing(query, token)
 			if len(tools) != want {
 				t.Errorf("%s %s: %d tools, want %d", query, token, len(tools), want)
@@ -430,7 +430,7 @@ func TestGoClient(t *testing.T) {
 		tools++
 	}
 	res, err := session.CallTool(t.Context(), &sdk.CallToolParams{Name: "corpus_create", Arguments: map[string]any{"genre": "wiki", "title": "x"}})
-	if err != nil || res.IsError || tools != 13 {
+	if err != nil || res.IsError || tools != 14 {
 		t.Fatalf("%d tools, %+v, %v", tools, res, err)
 	}
 }

@@ -39,6 +39,8 @@ type call struct {
 	info   op.CallInfo
 	// receipt of work that a tool's answer left in flight.
 	receipt string
+	// progressToken of a client that reads a stream and asked to hear of progress.
+	progressToken any
 }
 
 type callKey struct{}
@@ -63,10 +65,11 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 
-	// The answer is JSON whatever a client says it accepts.
+	streams := acceptsStream(r)
+	// What the SDK asks of this header is more than some clients send.
 	r.Header.Set("Accept", "application/json, text/event-stream")
 	if !bytes.HasPrefix(bytes.TrimLeft(body, " \t\r\n"), []byte("[")) {
-		e.serve(w, r, caller, id, body)
+		e.serve(w, r, caller, id, body, streams)
 		return
 	}
 	// Batches existed in revision 2025-03-26 only, which has no version header.
@@ -82,7 +85,7 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	answers := []json.RawMessage{}
 	for _, m := range batch {
 		one := &buffer{header: http.Header{}}
-		e.serve(one, r, caller, id, m)
+		e.serve(one, r, caller, id, m, false)
 		if one.Len() > 0 {
 			answers = append(answers, one.Bytes())
 		}
@@ -123,8 +126,23 @@ func (e *endpoint) admit(w http.ResponseWriter, r *http.Request) (caller auth.Ca
 	return caller, body, err
 }
 
-// serve answers one message.
-func (e *endpoint) serve(w http.ResponseWriter, r *http.Request, caller auth.Caller, id string, body []byte) {
+// acceptsStream reports whether the client names event streams among what it
+// reads.
+func acceptsStream(r *http.Request) bool {
+	for _, value := range r.Header.Values("Accept") {
+		for one := range strings.SplitSeq(value, ",") {
+			if t, params, err := mime.ParseMediaType(one); err == nil && t == "text/event-stream" {
+				q, err := strconv.ParseFloat(cmp.Or(params["q"], "1"), 64)
+				return err == nil && q > 0
+			}
+		}
+	}
+	return false
+}
+
+// serve answers one message: with a stream if the client reads one and asks to
+// hear of progress, else with a JSON document.
+func (e *endpoint) serve(w http.ResponseWriter, r *http.Request, caller auth.Caller, id string, body []byte, streams bool) {
 	if !json.Valid(body) {
 		writeError(w, http.StatusBadRequest, nil, jsonrpc.CodeParseError, "The body is not JSON.")
 		return
@@ -163,7 +181,16 @@ func (e *endpoint) serve(w http.ResponseWriter, r *http.Request, caller auth.Cal
 	r = r.WithContext(context.WithValue(r.Context(), callKey{}, c))
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	out := &rpcErrors{ResponseWriter: w, id: req.ID.Raw(), method: req.Method}
-	e.rpc.ServeHTTP(out, r)
+	rpc := e.rpc
+	if streams && req.Method == "tools/call" {
+		var p sdk.CallToolParamsRaw
+		if json.Unmarshal(req.Params, &p) == nil {
+			if c.progressToken = p.GetProgressToken(); c.progressToken != nil {
+				rpc = e.stream
+			}
+		}
+	}
+	rpc.ServeHTTP(out, r)
 	out.flush()
 }
 

@@ -1,5 +1,8 @@
 // Package mcp is the MCP endpoint: the operations of the catalog as tools, over
-// streamable HTTP without sessions, every answer one JSON document.
+// streamable HTTP without sessions. Every answer is one JSON document, except to a
+// client that asks to hear of progress (_meta.progressToken) and reads event
+// streams: it gets a stream that ends with the answer. Behind a gateway that
+// buffers, such as Lambda's, the stream arrives at once when it has ended.
 //
 // It speaks every protocol revision of the SDK, 2024-11-05 to 2026-07-28, and
 // the Tasks extension io.modelcontextprotocol/tasks in its revision 2026-07-28
@@ -53,26 +56,30 @@ func New(cat op.Catalog, o Options) http.Handler {
 		}
 	}
 	safe, dotted := e.server(false), e.server(true)
-	e.rpc = sdk.NewStreamableHTTPHandler(func(r *http.Request) *sdk.Server {
-		if r.URL.Query().Get("names") == "dotted" {
-			return dotted
-		}
-		return safe
-	}, &sdk.StreamableHTTPOptions{
-		Stateless:           true,
-		JSONResponse:        true,
-		MaxRequestBodyBytes: -1, // ServeHTTP has read the body already
-		// The SDK compares the socket's address with Host; behind a gateway there
-		// is no socket. ServeHTTP does the check from the request.
-		DisableLocalhostProtection: true,
-	})
+	handler := func(documents bool) http.Handler {
+		return sdk.NewStreamableHTTPHandler(func(r *http.Request) *sdk.Server {
+			if r.URL.Query().Get("names") == "dotted" {
+				return dotted
+			}
+			return safe
+		}, &sdk.StreamableHTTPOptions{
+			Stateless:           true,
+			JSONResponse:        documents,
+			MaxRequestBodyBytes: -1, // ServeHTTP has read the body already
+			// The SDK compares the socket's address with Host; behind a gateway there
+			// is no socket. ServeHTTP does the check from the request.
+			DisableLocalhostProtection: true,
+		})
+	}
+	e.rpc, e.stream = handler(true), handler(false)
 	return e
 }
 
 type endpoint struct {
 	Options
 	cat     op.Catalog
-	rpc     http.Handler
+	rpc     http.Handler // answers with JSON documents
+	stream  http.Handler // answers with event streams
 	maxBody int64
 }
 

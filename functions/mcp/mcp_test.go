@@ -5,10 +5,12 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -218,4 +220,58 @@ func decode[T any](t *testing.T, raw []byte) T {
 		t.Fatalf("%s: %v", raw, err)
 	}
 	return v
+}
+
+func TestProgress(t *testing.T) {
+	e := endpointOf(t)
+	call := func(meta map[string]any, accept string) answer {
+		return e.send("POST", "", encode(t, map[string]any{"jsonrpc": "2.0", "id": 7, "method": "tools/call",
+			"params": map[string]any{"name": "test_tool_with_progress", "arguments": map[string]any{}, "_meta": meta}}), header{"Accept": accept})
+	}
+	const both = "application/json, text/event-stream"
+	asked := map[string]any{"progressToken": "p1"}
+
+	a := call(asked, both)
+	if ct := a.header.Get("Content-Type"); a.status != 200 || ct != "text/event-stream" {
+		t.Fatalf("%d %s: %s", a.status, ct, a.body)
+	}
+	var told []string
+	var end *message
+	for line := range strings.Lines(a.body) {
+		data, ok := strings.CutPrefix(strings.TrimSpace(line), "data: ")
+		if !ok || data == "" {
+			continue
+		}
+		note := decode[struct {
+			Method string
+			Params struct {
+				ProgressToken   any
+				Progress, Total float64
+				Message         string
+			}
+		}](t, []byte(data))
+		if end != nil {
+			t.Errorf("after the answer: %s", data)
+		}
+		if note.Method == "" {
+			m := decode[message](t, []byte(data))
+			end = &m
+			continue
+		}
+		told = append(told, fmt.Sprint(note.Method, note.Params))
+	}
+	want := []string{"notifications/progress{p1 0 100 0 of 100}", "notifications/progress{p1 50 100 50 of 100}", "notifications/progress{p1 100 100 100 of 100}"}
+	if !slices.Equal(told, want) {
+		t.Errorf("told %q", told)
+	}
+	if end == nil || end.ID != 7.0 || end.tool(t).Structured["text"] != "true" {
+		t.Errorf("%s", a.body)
+	}
+
+	// nobody asked, or nobody reads a stream: one document
+	for _, a := range []answer{call(nil, both), call(asked, "application/json"), call(asked, ""), call(asked, "application/json, text/event-stream;q=0"), call(asked, "*/*")} {
+		if got := a.message(t).tool(t).Structured["text"]; got != "false" {
+			t.Errorf("%s", a.body)
+		}
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/google/jsonschema-go/jsonschema"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -66,7 +67,11 @@ func (e *endpoint) tool(p *op.Operation) sdk.ToolHandler {
 		if int64(len(req.Params.Arguments)) > most {
 			return failure(c, fault.New(fault.TooLarge, "body_too_large", fmt.Sprintf("The arguments may have %d bytes at most.", most))), nil
 		}
-		res, err := e.Server.Call(c.ctx, p, c.caller, req.Params.Arguments, c.info)
+		info := c.info
+		if c.progressToken != nil {
+			info.Progress = progress(ctx, req.Session, c.progressToken)
+		}
+		res, err := e.Server.Call(c.ctx, p, c.caller, req.Params.Arguments, info)
 		if err != nil {
 			return failure(c, err), nil
 		}
@@ -74,6 +79,23 @@ func (e *endpoint) tool(p *op.Operation) sdk.ToolHandler {
 			c.receipt = r.PendingReceipt()
 		}
 		return result(res.Say, res.JSON), nil
+	}
+}
+
+// progress tells the client how far a call has come. The protocol wants each
+// number to be larger than the one before.
+func progress(ctx context.Context, session *sdk.ServerSession, token any) op.Progress {
+	var mu sync.Mutex
+	last := -1.0
+	return func(done, total float64, note string) {
+		mu.Lock()
+		defer mu.Unlock()
+		if done <= last {
+			return
+		}
+		last = done
+		// a client that hung up doesn't end the work
+		_ = session.NotifyProgress(ctx, &sdk.ProgressNotificationParams{ProgressToken: token, Progress: done, Total: total, Message: note})
 	}
 }
 

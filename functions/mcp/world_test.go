@@ -356,6 +356,16 @@ func (w *world) catalog() op.Catalog {
 			return text{"This is a simple text response for testing."}, nil
 		}),
 		op.New(op.Spec{
+			Name: "test.tool_with_progress", Method: "POST", Path: "/v1/progress", Scope: "tasks:write", Tool: write,
+			Summary: "Come along", Description: "Tells how far it has come.", Say: sayText,
+		}, func(ctx context.Context, _ auth.Caller, _ empty) (text, error) {
+			call := op.CallFrom(ctx)
+			for _, done := range []float64{0, 50, 50, 20, 100} { // what doesn't rise is not told
+				call.Progress(done, 100, fmt.Sprintf("%v of 100", done))
+			}
+			return text{fmt.Sprint(call.Listening)}, nil
+		}),
+		op.New(op.Spec{
 			Name: "test.error_handling", Method: "GET", Path: "/v1/error", Scope: "tasks:read", Tool: read,
 			Summary: "Refuse", Description: "Refuses.",
 		}, func(context.Context, auth.Caller, empty) (empty, error) {

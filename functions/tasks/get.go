@@ -47,6 +47,9 @@ func Get(d Deps) *op.Operation {
 			o.Wait = &waiter.Wait{AskedMS: budget.Milliseconds(), Ended: waiter.Observed}
 			return o, nil
 		}
+		if call := op.CallFrom(ctx); call.Listening {
+			defer task.Watch(ctx, d.DB, []task.ID{id}, call.Progress)()
+		}
 		_, wait := d.Receipts.Resume(id).Await(ctx, time.Now(), budget)
 		o.Wait = &wait
 		o.Task, err = task.Get(ctx, d.DB, c.OwnerID, id)

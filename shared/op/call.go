@@ -46,6 +46,8 @@ type Call struct {
 	IdempotencyKey string
 	// Progress is never nil.
 	Progress Progress
+	// Listening: somebody hears of progress.
+	Listening bool
 
 	scope string
 }
@@ -126,7 +128,7 @@ func ownerWith(c auth.Caller, scope string) error {
 
 func (o *Operation) newCall(ctl *controls, info CallInfo) (*Call, error) {
 	c := &Call{scope: o.spec.Scope, Operation: o.spec.Name, Face: info.Face, RequestID: info.RequestID, Progress: info.Progress}
-	if c.Progress == nil {
+	if c.Listening = c.Progress != nil; !c.Listening {
 		c.Progress = func(float64, float64, string) {}
 	}
 	if ctl.WaitSeconds.Null {

@@ -58,7 +58,11 @@ func measure(args []string) int {
 }
 
 func run() int {
-	c, err := config.Load(os.LookupEnv)
+	lookup, err := config.WithSecrets(context.Background(), os.LookupEnv)
+	var c config.Config
+	if err == nil {
+		c, err = config.Load(lookup)
+	}
 	if err != nil {
 		for line := range strings.SplitSeq(err.Error(), "\n") {
 			fmt.Fprintln(os.Stderr, "standmeet:", line)

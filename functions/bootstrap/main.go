@@ -32,10 +32,14 @@ func main() {
 	lambda.Start(handler)
 }
 
-// newHandler connects to nothing yet: a cold start costs what its first
-// statement does. An instance serves one request at a time and holds no LISTEN
+// newHandler connects to no database yet: a cold start costs what its first
+// statement does, and the reading of secrets where there are any to read. An instance serves one request at a time and holds no LISTEN
 // connection between two.
 func newHandler(lookup func(string) (string, bool)) (lambda.Handler, error) {
+	lookup, err := config.WithSecrets(context.Background(), lookup)
+	if err != nil {
+		return nil, err
+	}
 	c, err := config.Load(lookup)
 	if err != nil {
 		return nil, err

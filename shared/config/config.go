@@ -21,7 +21,7 @@ import (
 )
 
 // Config is everything that a process may be told. Load fills in the defaults,
-// which are given in brackets here.
+// which are given in brackets here. WithSecrets takes some of them from AWS Secrets Manager.
 type Config struct {
 	// Port is PORT, the gateway's TCP port [8080]; 0 takes a free one.
 	Port int

@@ -13,6 +13,7 @@ import (
 	"standmeet/functions/guest"
 	"standmeet/functions/mcp"
 	"standmeet/shared/auth"
+	"standmeet/shared/blob"
 	"standmeet/shared/egress"
 	"standmeet/shared/limit"
 	"standmeet/shared/op"
@@ -41,6 +42,8 @@ type Deps struct {
 	PublicURL string
 	// Mail: there is a mail supplier, as far as this process can tell.
 	Mail bool
+	// Blobs keeps the files of vaults and sites.
+	Blobs blob.Store
 	// Egress says which addresses webhooks may have.
 	Egress egress.Rules
 	// Telemetry records each call; nil doesn't.

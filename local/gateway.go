@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"standmeet/functions"
+	"standmeet/shared/blob"
 	"standmeet/shared/fault"
 	"standmeet/shared/op"
 	"standmeet/shared/op/apigw"
@@ -15,7 +16,7 @@ import (
 
 // gateway stands in for the API Gateway: it routes as the deployed one does, by
 // the catalog, and hands each function an event in JSON.
-func gateway(f *functions.Functions, db *pg.DB) (http.Handler, error) {
+func gateway(f *functions.Functions, db *pg.DB, blobs blob.Store) (http.Handler, error) {
 	mux := http.NewServeMux()
 	routes := []struct{ pattern, function string }{
 		{"/mcp", functions.MCP},
@@ -55,6 +56,9 @@ func gateway(f *functions.Functions, db *pg.DB) (http.Handler, error) {
 	guest, err := serve(functions.Guest)
 	if err != nil {
 		return nil, err
+	}
+	if dir, ok := blobs.(*blob.Dir); ok {
+		mux.Handle(dir.Uploads())
 	}
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { status(w) })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {

@@ -20,6 +20,7 @@ import (
 	"standmeet/functions"
 	"standmeet/local/stack"
 	"standmeet/shared/auth"
+	"standmeet/shared/blob"
 	"standmeet/shared/config"
 	"standmeet/shared/egress"
 	"standmeet/shared/pg"
@@ -116,6 +117,10 @@ func Run(ctx context.Context, o Options) (err error) {
 	} else if publicURL == "" {
 		publicURL = fmt.Sprintf("http://127.0.0.1:%d", c.Port) // where `make gateway` is
 	}
+	blobs, err := blob.Open(ctx, c, facts.BlobDir, keys, publicURL)
+	if err != nil {
+		return err
+	}
 	var mailer workers.Mailer
 	if c.Parts.Workers {
 		if mailer, err = workers.NewMailer(ctx, c, facts.MailDir); err != nil {
@@ -133,7 +138,7 @@ func Run(ctx context.Context, o Options) (err error) {
 			o.Logger.LogAttrs(ctx, slog.LevelWarn, "the last telemetry was not sent", slog.Any("error", err))
 		}
 	}()
-	parts, err := stack.Start(ctx, stack.Options{URL: facts.DatabaseURL, Logger: o.Logger, Mail: mailer, Keys: keys, PublicURL: publicURL, Egress: egress.New(c.Egress), Telemetry: t},
+	parts, err := stack.Start(ctx, stack.Options{URL: facts.DatabaseURL, Logger: o.Logger, Mail: mailer, Keys: keys, PublicURL: publicURL, Blobs: blobs, Egress: egress.New(c.Egress), Telemetry: t},
 		stack.Parts{Gateway: c.Parts.Gateway, Relay: c.Parts.Relay, Workers: c.Parts.Workers})
 	if err != nil {
 		return err
@@ -156,8 +161,8 @@ func Run(ctx context.Context, o Options) (err error) {
 		facts.Owner.SignInURL = facts.BaseURL + "/sign-in?token=" + facts.Owner.SignInURL
 		handler, err := gateway(functions.New(functions.Deps{
 			DB: parts.DB, Waiter: parts.Waiter, Receipts: parts.Receipts, Auth: tokens, Logger: o.Logger, Telemetry: t,
-			Keys: keys, PublicURL: publicURL, Egress: egress.New(c.Egress), Mail: c.MailSupplier != config.MailNone, MaxWait: c.MaxWait, HTTPS: strings.HasPrefix(facts.BaseURL, "https:"),
-		}), parts.DB)
+			Keys: keys, PublicURL: publicURL, Blobs: blobs, Egress: egress.New(c.Egress), Mail: c.MailSupplier != config.MailNone, MaxWait: c.MaxWait, HTTPS: strings.HasPrefix(facts.BaseURL, "https:"),
+		}), parts.DB, blobs)
 		if err != nil {
 			return err
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 
+	"standmeet/shared/blob"
 	rules "standmeet/shared/egress"
 	"standmeet/shared/pg"
 	"standmeet/shared/secret"
@@ -48,6 +49,8 @@ type Options struct {
 	Keys secret.Keys
 	// PublicURL is where the links in mails lead, without a final slash.
 	PublicURL string
+	// Blobs keeps the files of vaults and sites.
+	Blobs blob.Store
 	// Egress says which addresses webhooks may ask.
 	Egress rules.Rules
 	// Telemetry records each attempt; nil doesn't.

@@ -13,6 +13,7 @@ import (
 
 	"standmeet/functions"
 	"standmeet/shared/auth"
+	"standmeet/shared/blob"
 	"standmeet/shared/config"
 	"standmeet/shared/egress"
 	"standmeet/shared/op/apigw"
@@ -59,10 +60,18 @@ func newHandler(lookup func(string) (string, bool)) (lambda.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
+	o := blob.S3Options{Bucket: c.S3Bucket, Region: c.S3Region}
+	if c.S3Endpoint != nil {
+		o.Endpoint = c.S3Endpoint.String()
+	}
+	blobs, err := blob.NewS3(context.Background(), o)
+	if err != nil {
+		return nil, err
+	}
 	w := waiter.New(db, waiter.Options{Logger: log}, task.FinalSource(db), outbox.FanoutSource(db))
 	endpoint, err := functions.New(functions.Deps{
 		DB: db, Waiter: w, Receipts: task.NewReceipts(db, w), Auth: &auth.Store{DB: db}, Logger: log, Telemetry: t,
-		Keys: c.SecretKey, PublicURL: c.PublicURL, Egress: egress.New(c.Egress), Mail: c.MailSupplier != config.MailNone, MaxWait: c.MaxWait, HTTPS: strings.HasPrefix(c.PublicURL, "https:"), Frozen: true,
+		Keys: c.SecretKey, PublicURL: c.PublicURL, Blobs: blobs, Egress: egress.New(c.Egress), Mail: c.MailSupplier != config.MailNone, MaxWait: c.MaxWait, HTTPS: strings.HasPrefix(c.PublicURL, "https:"), Frozen: true,
 	}).Endpoint(name)
 	if err != nil {
 		return nil, err

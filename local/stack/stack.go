@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"standmeet/relay"
+	"standmeet/shared/blob"
 	"standmeet/shared/egress"
 	"standmeet/shared/outbox"
 	"standmeet/shared/pg"
@@ -33,7 +34,8 @@ type Options struct {
 	// Keys and PublicURL are as in workers.Options.
 	Keys      secret.Keys
 	PublicURL string
-	// Egress is as in workers.Options.
+	// Blobs and Egress are as in workers.Options.
+	Blobs  blob.Store
 	Egress egress.Rules
 	// Conns is the size of the pool that requests use; 0 is 24.
 	Conns int32
@@ -117,7 +119,7 @@ func Start(ctx context.Context, o Options, p Parts) (*Stack, error) {
 		if err != nil {
 			return abort(err)
 		}
-		if w, err = workers.New(effects, jobs, workers.Options{Logger: o.Logger, Mail: o.Mail, Keys: o.Keys, PublicURL: o.PublicURL, Egress: o.Egress, Telemetry: o.Telemetry}); err != nil {
+		if w, err = workers.New(effects, jobs, workers.Options{Logger: o.Logger, Mail: o.Mail, Keys: o.Keys, PublicURL: o.PublicURL, Blobs: o.Blobs, Egress: o.Egress, Telemetry: o.Telemetry}); err != nil {
 			return abort(err)
 		}
 	}

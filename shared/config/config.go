@@ -3,6 +3,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -50,8 +51,13 @@ type Config struct {
 	// access codes and the like are made with the first, and the others still find
 	// those made before [empty: one that is kept with the embedded server's data].
 	SecretKey secret.Keys
-	// S3Endpoint is S3_ENDPOINT, an http or https URL [nil: blobs are files].
+	// S3Endpoint is S3_ENDPOINT, an http or https URL [nil: blobs are files, in
+	// production S3 of the region].
 	S3Endpoint *url.URL
+	// S3Bucket is S3_BUCKET [standmeet].
+	S3Bucket string
+	// S3Region is S3_REGION [empty: the AWS SDK's, from AWS_REGION].
+	S3Region string
 	// Egress is EGRESS_ALLOW. It must be empty in production.
 	Egress Egress
 	// SourceBaseURL holds each SOURCE_BASE_URL_<KIND> by its kind of [SourceKinds].
@@ -124,6 +130,8 @@ func Load(lookup func(string) (string, bool)) (Config, error) {
 		SESEndpoint:   r.address("SES_ENDPOINT", "http", "https"),
 		MailFrom:      r.mail("MAIL_FROM", "standmeet@localhost"),
 		S3Endpoint:    r.address("S3_ENDPOINT", "http", "https"),
+		S3Bucket:      cmp.Or(r.get("S3_BUCKET"), "standmeet"),
+		S3Region:      r.get("S3_REGION"),
 		Egress:        r.egress("EGRESS_ALLOW"),
 		SourceBaseURL: map[string]string{},
 		MaxWait:       r.wait("WAIT_MAX_MS"),

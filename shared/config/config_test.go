@@ -20,7 +20,8 @@ func TestDefaults(t *testing.T) {
 		c, err := load(env)
 		want := Config{
 			Port: 8080, BindAddress: netip.MustParseAddr("127.0.0.1"), MailFrom: "standmeet@localhost", MailSupplier: MailDirectory, SourceBaseURL: map[string]string{},
-			Parts: Parts{true, true, true},
+			S3Bucket: "standmeet",
+			Parts:    Parts{true, true, true},
 		}
 		if err != nil || !reflect.DeepEqual(c, want) {
 			t.Errorf("%s: %+v, %v; want %+v", name, c, err, want)
@@ -31,7 +32,7 @@ func TestDefaults(t *testing.T) {
 func TestEverything(t *testing.T) {
 	c, err := load(map[string]string{
 		"PORT": "0", "BIND_ADDRESS": "::", "PUBLIC_URL": "https://me.example.test/", "DATABASE_URL": "postgres://u:p@db:5432/x?sslmode=disable",
-		"SMTP_URL": "smtps://u:p@mail.test:465", "MAIL_FROM": "hello@example.test", "S3_ENDPOINT": "http://s3:9000",
+		"SMTP_URL": "smtps://u:p@mail.test:465", "MAIL_FROM": "hello@example.test", "S3_ENDPOINT": "http://s3:9000", "S3_BUCKET": "mine", "S3_REGION": "eu-west-1",
 		"EGRESS_ALLOW": "10.1.2.3/8, Receiver.test,::1", "SOURCE_BASE_URL_LEVER": "http://127.0.0.1:9/lever/",
 		"WAIT_MAX_MS": "500", "LOG_LEVEL": "WARN", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://otel:4318", "PARTS": "relay, workers",
 	})
@@ -44,7 +45,7 @@ func TestEverything(t *testing.T) {
 	c.SMTPURL, c.S3Endpoint = nil, nil
 	want := Config{
 		Port: 0, BindAddress: netip.IPv6Unspecified(), PublicURL: "https://me.example.test", DatabaseURL: "postgres://u:p@db:5432/x?sslmode=disable",
-		MailFrom: "hello@example.test", MailSupplier: MailSMTP,
+		MailFrom: "hello@example.test", MailSupplier: MailSMTP, S3Bucket: "mine", S3Region: "eu-west-1",
 		Egress: Egress{Hosts: []string{"receiver.test"}, Networks: []netip.Prefix{
 			netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("::1/128")}},
 		SourceBaseURL: map[string]string{"lever": "http://127.0.0.1:9/lever"},

@@ -795,6 +795,90 @@ func TestRedeem(t *testing.T) {
 	}
 }
 
+// However often the answer is lost, a repetition under its key is one member, who
+// gets the one session; nobody else does.
+func TestRedeemRepeated(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	code := w.mine("POST", "/v1/codes", object{"label": "x", "member_limit": 1}).text("code")
+	key := []string{"Idempotency-Key", uuid.NewString()}
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	sessions := map[string]int{}
+	for range 10 {
+		all.Go(func() {
+			a := w.call("", "POST", redeem, object{"code": code}, key...)
+			mu.Lock()
+			defer mu.Unlock()
+			sessions[fmt.Sprint(a.status, " ", a.text("session"), " ", a.text("code"))]++
+			if a.status == 200 && !strings.Contains(a.header.Get("Set-Cookie"), "sm_visitor="+a.text("session")+";") {
+				t.Errorf("%v", a.header)
+			}
+		})
+	}
+	all.Wait()
+	first := w.call("", "POST", redeem, object{"code": code}, key...)
+	session := first.text("session")
+	if len(sessions) != 1 || sessions["200 "+session+" "] != 10 {
+		t.Fatalf("%v", sessions)
+	}
+	if m, g, e := w.count(`SELECT count(*) FROM visitor_sessions`), w.count(`SELECT count(*) FROM visitor_grants`), w.count(`SELECT count(*) FROM events WHERE type = 'code.redeemed'`); m != 1 || g != 1 || e != 1 {
+		t.Errorf("%d sessions, %d grants, %d events", m, g, e)
+	}
+	// who has moved to another network meanwhile, or has the session already, is the same
+	w.exec(`UPDATE idempotency_keys SET scope = replace(scope, 'from=', 'from=x')`)
+	if a := w.call("", "POST", redeem, object{"code": code}, key...); a.text("session") != session {
+		t.Errorf("%d %s", a.status, a.raw)
+	}
+	if a := w.call(session, "POST", redeem, object{"code": code}, key...); a.text("session") != session {
+		t.Errorf("%d %s", a.status, a.raw)
+	}
+	// once the key that derives secrets is no longer the first
+	rotated := w.with(func(d *access.Deps) { d.Keys = keys(t, "ba") })
+	if a := rotated.call("", "POST", redeem, object{"code": code}, key...); a.text("session") != session {
+		t.Errorf("after a rotation: %d %s", a.status, a.raw)
+	}
+	lost := w.with(func(d *access.Deps) { d.Keys = keys(t, "b") })
+	if a := lost.call("", "POST", redeem, object{"code": code}, key...); a.status != 200 || a.at("session") != nil || a.header.Get("Set-Cookie") != "" {
+		t.Errorf("without the key: %d %s", a.status, a.raw)
+	}
+	// another code under the key, another key, and one that may be guessed
+	other := w.mine("POST", "/v1/codes", object{"label": "y"}).text("code")
+	for name, c := range map[string]struct {
+		code, key string
+		status    int
+		want      string
+	}{
+		"another code": {other, key[1], 422, "idempotency_key_reused"}, "another key": {code, uuid.NewString(), 409, "code_full"},
+		"short": {other, "0123456789abcde", 400, "invalid_request"}, "wrong": {"0000-0000-0000-0000", uuid.NewString(), 403, "code_not_accepted"},
+	} {
+		if a := w.call("", "POST", redeem, object{"code": c.code}, "Idempotency-Key", c.key); a.status != c.status || a.text("code") != c.want || a.header.Get("Set-Cookie") != "" {
+			t.Errorf("%s: %d %s", name, a.status, a.raw)
+		}
+	}
+	// the same key with another code from elsewhere is another session
+	w.exec(`DELETE FROM idempotency_keys`)
+	if a := w.call("", "POST", redeem, object{"code": other}, key...); a.status != 200 || a.text("session") == session || a.text("session") == "" {
+		t.Errorf("%d %s", a.status, a.raw)
+	}
+	if n := w.count(`SELECT count(*) FROM rate_limits WHERE bucket = 'wrong_code'`); n != 1 {
+		t.Errorf("wrong codes are counted %d times", n)
+	}
+	// a session that has ended begins anew, as a member, with this code alone
+	w.exec(`DELETE FROM idempotency_keys`)
+	w.call(session, "POST", redeem, object{"code": other})
+	w.exec(`UPDATE visitor_sessions SET expires_at = now() - interval '1 second'`)
+	if a := w.call("", "POST", redeem, object{"code": code}, key...); a.status != 200 || a.text("session") != session {
+		t.Errorf("%d %s", a.status, a.raw)
+	}
+	if n := w.count(`SELECT count(*) FROM visitor_grants g JOIN visitor_sessions v ON v.id_hash = g.session_hash WHERE v.expires_at > now()`); n != 1 {
+		t.Errorf("%d grants go on", n)
+	}
+	if all := w.everything(); strings.Contains(all, session) || strings.Contains(all, session[4:]) {
+		t.Error("the database holds the session")
+	}
+}
+
 // Every code that isn't good here is refused in the same words, and leaves
 // nothing but its count.
 func TestRedeemRefusals(t *testing.T) {

@@ -1,10 +1,13 @@
 package guest
 
 import (
+	"crypto/rand"
 	"net/http"
 
+	"standmeet/functions/access"
 	"standmeet/functions/page"
 	"standmeet/shared/fault"
+	"standmeet/shared/op"
 )
 
 func (p *pages) askCode(w http.ResponseWriter, r *http.Request) {
@@ -13,14 +16,15 @@ func (p *pages) askCode(w http.ResponseWriter, r *http.Request) {
 		p.fail(w, r, err)
 		return
 	}
-	p.showCode(w, v, 0, "", r.URL.Query().Get("code"))
+	p.showCode(w, v, 0, view{Code: r.URL.Query().Get("code"), Nonce: rand.Text()})
 }
 
-func (p *pages) showCode(w http.ResponseWriter, v visit, status int, alert, code string) {
-	page.Show(w, markup, status, view{
-		Title: "Your code for " + v.name(), Base: v.base, AskCode: true, Code: code, Alert: alert,
-		Text: "Pressing the button lets this browser read what is shared by this code.",
-	})
+// showCode shows the form for a code. Its nonce, which is fresh with each page,
+// makes a button that is pressed twice one visitor.
+func (p *pages) showCode(w http.ResponseWriter, v visit, status int, out view) {
+	out.Title, out.Base, out.AskCode = "Your code for "+v.name(), v.base, true
+	out.Text = "Pressing the button lets this browser read what is shared by this code."
+	page.Show(w, markup, status, out)
 }
 
 func (p *pages) redeem(w http.ResponseWriter, r *http.Request) {
@@ -33,11 +37,22 @@ func (p *pages) redeem(w http.ResponseWriter, r *http.Request) {
 		p.fail(w, r, err)
 		return
 	}
-	code := r.PostForm.Get("code")
-	res, err := v.call(r.Context(), "codes.redeem", map[string]any{"handle": v.owner.Handle, "code": code}, nil)
+	code, nonce := r.PostForm.Get("code"), r.PostForm.Get("nonce")
+	if len(nonce) < access.MinRedeemKey {
+		nonce = rand.Text()
+	}
+	redeem := func() (op.Result, error) {
+		return v.call(r.Context(), "codes.redeem", map[string]any{"handle": v.owner.Handle, "code": code, "idempotency_key": nonce}, nil)
+	}
+	res, err := redeem()
+	if f := fault.From(err); f != nil && f.Code == "idempotency_key_reused" {
+		// the same page again, with another code in it
+		nonce = rand.Text()
+		res, err = redeem()
+	}
 	if f := fault.From(err); f != nil && f.Status() < http.StatusInternalServerError {
 		f = page.Refuse(w, r, p.server, "guest", err)
-		p.showCode(w, v, f.Status(), f.Detail, code)
+		p.showCode(w, v, f.Status(), view{Alert: f.Detail, Code: code, Nonce: nonce})
 		return
 	}
 	if err != nil {
@@ -46,7 +61,9 @@ func (p *pages) redeem(w http.ResponseWriter, r *http.Request) {
 	}
 	// the operation makes the cookie
 	for _, h := range p.catalog.ByName("codes.redeem").Spec().Headers {
-		w.Header().Add(h.Name, h.Value(res.Value))
+		if value := h.Value(res.Value); value != "" {
+			w.Header().Add(h.Name, value)
+		}
 	}
 	http.Redirect(w, r, v.base, http.StatusSeeOther)
 }

@@ -83,8 +83,8 @@ type view struct {
 	Body string
 
 	// the form for a code
-	AskCode bool
-	Code    string
+	AskCode     bool
+	Code, Nonce string
 
 	Booking *booking
 	Token   string
@@ -102,7 +102,7 @@ var markup = template.Must(page.Layout(`{{with .Alert}}<p role="alert">{{.}}</p>
 {{end}}{{else}}<p>There is nothing here to read yet.</p>
 {{end}}{{if not .Coded}}<p><a href="{{.Base}}/code">I have a code</a></p>
 {{end}}{{end}}{{with .Body}}<pre>{{.}}</pre>
-{{end}}{{if .AskCode}}<form method="post" action="{{.Base}}/code">
+{{end}}{{if .AskCode}}<form method="post" action="{{.Base}}/code"><input type="hidden" name="nonce" value="{{.Nonce}}">
 <label>Code <input name="code" value="{{.Code}}" autocomplete="off" autocapitalize="characters" spellcheck="false" maxlength="200" required></label>
 <button>Use this code</button>
 </form>

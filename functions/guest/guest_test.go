@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -292,6 +293,54 @@ func TestRedeem(t *testing.T) {
 	w.own("POST", "/v1/codes/"+w.codeID()+"/revoke", "")
 	if a := w.get(b, "/@me"); a.status != 200 || strings.Contains(a.raw, "Coded one") {
 		t.Errorf("revoked: %d %s", a.status, a.raw)
+	}
+}
+
+// A button that is pressed twice, and a page that is sent again, are one visitor.
+func TestRedeemTwice(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	w.notes()
+	code, _ := w.own("POST", "/v1/codes", `{"label":"one","member_limit":1}`)["code"].(string)
+	other, _ := w.own("POST", "/v1/codes", `{"label":"two"}`)["code"].(string)
+	nonce := func() string {
+		m := regexp.MustCompile(`name="nonce" value="([A-Z2-7]{26,})"`).FindStringSubmatch(w.get(w.browser(), "/@me/code?code="+code).raw)
+		if m == nil {
+			t.Fatal("no nonce")
+		}
+		return m[1]
+	}
+	once := nonce()
+	if nonce() == once {
+		t.Fatal("two pages have one nonce")
+	}
+	browsers := []*http.Client{w.browser(), w.browser(), w.browser()}
+	var all sync.WaitGroup
+	for _, b := range browsers {
+		all.Go(func() {
+			if a := w.post(b, "/@me/code", url.Values{"code": {code}, "nonce": {once}}); a.status != 200 || !strings.Contains(a.raw, "Coded one") {
+				t.Errorf("%d %s", a.status, a.raw)
+			}
+		})
+	}
+	all.Wait()
+	held := w.cookie(browsers[0])
+	if held == "" || w.cookie(browsers[1]) != held || w.cookie(browsers[2]) != held || w.count(`SELECT count(*) FROM visitor_grants`) != 1 {
+		t.Errorf("%d members", w.count(`SELECT count(*) FROM visitor_grants`))
+	}
+	// the same page with another code in it, without cookies
+	b := w.browser()
+	if a := w.post(b, "/@me/code", url.Values{"code": {other}, "nonce": {once}}); a.status != 200 || w.cookie(b) == held || w.cookie(b) == "" {
+		t.Errorf("%d %s", a.status, a.raw)
+	}
+	// another page is somebody else
+	if a := w.post(w.browser(), "/@me/code", url.Values{"code": {code}, "nonce": {nonce()}}); a.status != 409 || !strings.Contains(a.raw, `role="alert"`) {
+		t.Errorf("%d %s", a.status, a.raw)
+	}
+	for name, guess := range map[string]string{"none": "", "short": "x", "long": strings.Repeat("x", 300), "not text": "\xff\x00234567890123456"} {
+		if a := w.post(w.browser(), "/@me/code", url.Values{"code": {code}, "nonce": {guess}}); a.status != 409 && a.status != 400 {
+			t.Errorf("%s: %d %s", name, a.status, a.raw)
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package auth
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/google/uuid"
@@ -44,24 +45,45 @@ func (s *Store) byVisitor(ctx context.Context, session string) (Caller, error) {
 // when the session held the code already. Whether the code still takes members is
 // for the caller to see to.
 func Admit(ctx context.Context, tx *pg.Tx, session string, code uuid.UUID) (secret string, expires time.Time, admitted bool, err error) {
+	fresh, _ := newSecret(VisitorPrefix)
+	return AdmitAs(ctx, tx, session, fresh, code)
+}
+
+// AdmitAs is Admit, where the session that it begins has the secret fresh: the
+// prefix and 32 bytes in base64url that nobody can guess. One that goes on under
+// fresh already is not begun again.
+func AdmitAs(ctx context.Context, tx *pg.Tx, session, fresh string, code uuid.UUID) (secret string, expires time.Time, admitted bool, err error) {
 	expires = time.Now().Add(VisitorLife).Truncate(time.Second)
-	hash, ok := hashSecret(session, VisitorPrefix)
-	if ok {
+	var hash []byte
+	goesOn := false
+	for _, secret = range []string{session, fresh} {
+		var ok bool
+		if hash, ok = hashSecret(secret, VisitorPrefix); !ok {
+			continue
+		}
 		tag, err := tx.Exec(ctx, `UPDATE visitor_sessions SET expires_at = $2 WHERE id_hash = $1 AND expires_at > now()`, hash, expires)
 		if err != nil {
 			return "", expires, false, err
 		}
-		ok = tag.RowsAffected() == 1
+		if goesOn = tag.RowsAffected() == 1; goesOn {
+			break
+		}
 	}
-	if !ok {
-		session, hash = newSecret(VisitorPrefix)
+	if hash == nil {
+		return "", expires, false, errors.New("auth: this can't be the secret of a visitor's session")
+	}
+	if !goesOn {
+		// one that has expired under this secret takes its codes with it
+		if _, err := tx.Exec(ctx, `DELETE FROM visitor_sessions WHERE id_hash = $1`, hash); err != nil {
+			return "", expires, false, err
+		}
 		if _, err := tx.Exec(ctx, `INSERT INTO visitor_sessions (id_hash, expires_at) VALUES ($1, $2)`, hash, expires); err != nil {
 			return "", expires, false, err
 		}
 	}
 	tag, err := tx.Exec(ctx, `
 		INSERT INTO visitor_grants (session_hash, code_id) VALUES ($1, $2) ON CONFLICT DO NOTHING`, hash, code)
-	return session, expires, err == nil && tag.RowsAffected() == 1, err
+	return secret, expires, err == nil && tag.RowsAffected() == 1, err
 }
 
 // DeleteOldVisitors removes visitors' sessions that have expired, at most n, and

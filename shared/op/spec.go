@@ -96,6 +96,10 @@ type Spec struct {
 	Produces string
 	// Headers of a success over HTTP.
 	Headers []Header
+	// Failed hears why the transaction of a write failed, once nothing of it is left,
+	// and gives the error to answer with: for what counts although nothing was done.
+	// nil is for none.
+	Failed func(ctx context.Context, c auth.Caller, err error) error
 	// Say puts an answer into one sentence for a reader of text; nil says nothing.
 	Say func(out any) string
 }

@@ -65,6 +65,9 @@ func NewWrite[In, C, Out any](
 			return row.store(writing, tx, committed)
 		})
 		span.End(err)
+		if err != nil && s.Failed != nil {
+			err = s.Failed(ctx, c, err)
+		}
 		if err != nil {
 			return nil, err
 		}

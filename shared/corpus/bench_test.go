@@ -12,8 +12,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"golang.org/x/sync/errgroup"
 
-	"standmeet/shared/corpus/text"
 	"standmeet/shared/pg"
+	"standmeet/shared/text"
 )
 
 const benchNotes = 100_000

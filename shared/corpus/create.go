@@ -9,10 +9,10 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"standmeet/shared/corpus/text"
 	"standmeet/shared/fault"
 	"standmeet/shared/outbox"
 	"standmeet/shared/pg"
+	"standmeet/shared/text"
 )
 
 // Create makes a note in one round trip. Faults: one that names the fields at

@@ -9,8 +9,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"standmeet/shared/corpus/text"
 	"standmeet/shared/fault"
+	"standmeet/shared/text"
 )
 
 // Limits of a note. Names are counted in code points, the body in bytes.

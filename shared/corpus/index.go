@@ -12,8 +12,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"standmeet/shared/corpus/text"
 	"standmeet/shared/pg"
+	"standmeet/shared/text"
 )
 
 // Source is what corpus.index reads of a note.

@@ -8,9 +8,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"standmeet/shared/corpus/text"
 	"standmeet/shared/fault"
 	"standmeet/shared/pg"
+	"standmeet/shared/text"
 )
 
 // subtreeSQL are the living notes of owner $2 and genre $3 below the path $5:

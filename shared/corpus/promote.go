@@ -9,10 +9,10 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"standmeet/shared/corpus/text"
 	"standmeet/shared/fault"
 	"standmeet/shared/outbox"
 	"standmeet/shared/pg"
+	"standmeet/shared/text"
 )
 
 // Promotion says what becomes of a note that is promoted. Its zero value makes

@@ -11,8 +11,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"standmeet/shared/corpus/text"
 	"standmeet/shared/pg"
+	"standmeet/shared/text"
 )
 
 const (

@@ -9,11 +9,11 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"standmeet/shared/corpus/text"
 	"standmeet/shared/fault"
 	"standmeet/shared/op"
 	"standmeet/shared/outbox"
 	"standmeet/shared/pg"
+	"standmeet/shared/text"
 )
 
 // Change is what an update asks for: absent fields stay, cleared ones become

@@ -191,26 +191,54 @@ func LockTimeout(err error) bool {
 	return errors.As(err, &e) && e.Code == "55P03"
 }
 
+// busy is the code of a statement that the database gave up on because of others,
+// or of how long it took.
+const busy = "database_busy"
+
 // Fault turns an error that says the database cannot be reached, is shutting
-// down or is out of connections into fault code "database_unavailable" (503,
-// Retry-After 1 s). Every other error comes back as it was.
+// down or is out of something into fault code "database_unavailable", and one of a
+// statement that was given up (a lock or the statement's time ran out, or it lost
+// against others again and again) into "database_busy", both 503 with Retry-After
+// 1 s. Every other error comes back as it was.
 func Fault(err error) error {
 	var f *fault.Fault
-	if err == nil || errors.As(err, &f) || !Unavailable(err) {
+	var e *pgconn.PgError
+	switch {
+	case err == nil || errors.As(err, &f):
 		return err
+	case Unavailable(err):
+		return &fault.Fault{
+			Kind: fault.Unavailable, Code: "database_unavailable", RetryAfter: time.Second,
+			Detail: "The database can't be reached right now. Try again shortly.", Err: err,
+		}
+	case errors.As(err, &e) && givenUp(e.Code):
+		return &fault.Fault{
+			Kind: fault.Unavailable, Code: busy, RetryAfter: time.Second,
+			Detail: "The database is too busy right now. Try again shortly.", Err: err,
+		}
 	}
-	return &fault.Fault{
-		Kind: fault.Unavailable, Code: "database_unavailable", RetryAfter: time.Second,
-		Detail: "The database can't be reached right now. Try again shortly.", Err: err,
+	return err
+}
+
+func givenUp(code string) bool {
+	switch code {
+	case "40001", "40P01", // serialization failure, deadlock
+		"55P03",                   // lock_timeout
+		"53000", "53200", "53400", // out of memory and the like
+		"57014", // statement_timeout, or cancelled by hand
+		"25P04": // transaction_timeout
+		return true
 	}
+	return false
 }
 
 // Unavailable reports that err says something about the database's health and
-// nothing about the statement: trying again later may help.
+// nothing about the statement: trying again later may help. A statement that was
+// given up may be at fault itself, so that is not meant.
 func Unavailable(err error) bool {
 	var f *fault.Fault
 	if errors.As(err, &f) {
-		return f.Kind == fault.Unavailable
+		return f.Kind == fault.Unavailable && f.Code != busy
 	}
 	if err == nil || errors.Is(err, context.Canceled) {
 		return false
@@ -219,8 +247,10 @@ func Unavailable(err error) bool {
 	if errors.As(err, &e) {
 		switch {
 		case e.Code[:2] == "08", // connection exception
+			e.Code == "53100", e.Code == "53300", // disk full, too many connections
 			e.Code == "57P01", e.Code == "57P02", e.Code == "57P03", // shutdown, crash, starting up
-			e.Code == "53300": // too many connections
+			e.Code == "25P03", e.Code == "57P05", // we were idle for too long: the process was held up or frozen
+			e.Code == "25006": // read-only: another server has taken over
 			return true
 		}
 		return false

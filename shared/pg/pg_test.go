@@ -265,6 +265,81 @@ func TestUnavailable(t *testing.T) {
 	}
 }
 
+// How the server ends what it won't wait for: each is told as 503, and only what
+// is the database's own trouble counts as that.
+func TestCodesOfTheServer(t *testing.T) {
+	t.Parallel()
+	for code, want := range map[string]string{
+		"08006": "database_unavailable", "53100": "database_unavailable", "53300": "database_unavailable",
+		"57P01": "database_unavailable", "57P02": "database_unavailable", "57P03": "database_unavailable",
+		"25P03": "database_unavailable", "57P05": "database_unavailable", "25006": "database_unavailable",
+		"53200": "database_busy", "57014": "database_busy", "55P03": "database_busy", "40001": "database_busy", "40P01": "database_busy", "25P04": "database_busy",
+		"23505": "internal", "42601": "internal", "57P04": "internal", "XX000": "internal",
+	} {
+		err := pg.Fault(fmt.Errorf("asked: %w", &pgconn.PgError{Code: code}))
+		f := fault.From(err)
+		if f.Code != want || (f.Status() == 503) != (want != "internal") || (f.RetrySeconds() > 0) != (want != "internal") {
+			t.Errorf("%s: %v", code, f)
+		}
+		if pg.Unavailable(err) != (want == "database_unavailable") || pg.Unavailable(&pgconn.PgError{Code: code}) != (want == "database_unavailable") {
+			t.Errorf("%s: unavailable: %v", code, pg.Unavailable(err))
+		}
+	}
+}
+
+// A process that stands still for longer than the server lets a transaction, or a
+// session, be idle has changed nothing and may try again.
+func TestHeldUp(t *testing.T) {
+	t.Parallel()
+	db := setup(t)
+	other := pgtest.URL(t)
+	watch := pgtest.Open(t, other, pg.Options{})
+	gone := func(pid int) {
+		t.Helper()
+		for n, deadline := 1, time.Now().Add(time.Minute); n > 0; {
+			if err := watch.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE pid = $1`, pid).Scan(&n); err != nil || time.Now().After(deadline) {
+				t.Fatalf("backend %d is still there, %v", pid, err)
+			}
+		}
+	}
+	for name, last := range map[string]func(tx *pg.Tx) error{
+		"before a statement":  func(tx *pg.Tx) error { _, err := tx.Exec(t.Context(), `SELECT 1`); return err },
+		"before the commit":   func(*pg.Tx) error { return nil },
+		"before a last batch": func(tx *pg.Tx) error { return tx.Last(t.Context(), insert(7)) },
+	} {
+		err := db.InTx(t.Context(), func(tx *pg.Tx) error {
+			var pid int
+			if _, err := tx.Exec(t.Context(), `SET LOCAL idle_in_transaction_session_timeout = '20ms'`); err != nil {
+				return err
+			}
+			if err := tx.QueryRow(t.Context(), `INSERT INTO t VALUES (5) RETURNING pg_backend_pid()`).Scan(&pid); err != nil {
+				return err
+			}
+			gone(pid)
+			return last(tx)
+		})
+		if f := fault.From(err); f == nil || f.Status() != 503 || f.Code != "database_unavailable" || !strings.Contains(f.Detail, "Nothing was changed") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if n := rows(t, db); n != 0 {
+		t.Errorf("%d rows", n)
+	}
+	var pid int
+	if err := db.QueryRow(t.Context(), `SELECT pg_backend_pid() FROM set_config('idle_session_timeout', '20', false)`).Scan(&pid); err != nil {
+		t.Fatal(err)
+	}
+	gone(pid)
+	// the pool finds it before use once it was idle for a while
+	if _, err := db.Exec(t.Context(), `SELECT 1`); err != nil && fault.From(err).Code != "database_unavailable" {
+		t.Errorf("idle: %v", err)
+	}
+	slow := pgtest.Open(t, other, pg.Options{StatementTimeout: 20 * time.Millisecond})
+	if _, err := slow.Exec(t.Context(), `SELECT pg_sleep(60)`); fault.From(err).Code != "database_busy" {
+		t.Errorf("statement_timeout: %v", err)
+	}
+}
+
 func TestLostAnswerToACommitIsUnknown(t *testing.T) {
 	t.Parallel()
 	direct := pgtest.URL(t)

@@ -3,6 +3,7 @@ package pg
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -74,23 +75,24 @@ func (db *DB) inTx(ctx context.Context, f func(tx *Tx) error) error {
 	return nil
 }
 
-// unchanged adds to an outage what is known of a transaction that did not reach
+// unchanged adds to a 503 what is known of a transaction that did not reach
 // its commit.
 func unchanged(err error) error {
 	var f *fault.Fault
-	if errors.As(err, &f) && f.Code == "database_unavailable" {
+	if errors.As(err, &f) && (f.Code == "database_unavailable" || f.Code == busy) {
 		told := *f
-		told.Detail = "The database can't be reached right now. Nothing was changed; try again shortly."
+		told.Detail = strings.Replace(f.Detail, "Try again", "Nothing was changed; try again", 1)
 		return &told
 	}
 	return err
 }
 
 // outcome names a commit whose answer was lost. A statement error means that
-// the server rolled back, except when it was shutting down while it answered.
+// the server rolled back, except when it was shutting down while it answered. A
+// session that ended because it was idle (57P05) had not been asked yet.
 func outcome(err error) error {
 	var e *pgconn.PgError
-	if errors.As(err, &e) && e.Code[:3] != "57P" || errors.Is(err, pgx.ErrTxCommitRollback) || pgconn.SafeToRetry(err) {
+	if errors.As(err, &e) && (e.Code[:3] != "57P" || e.Code == "57P05") || errors.Is(err, pgx.ErrTxCommitRollback) || pgconn.SafeToRetry(err) {
 		return err
 	}
 	return &fault.Fault{

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"path"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -78,6 +79,8 @@ type view struct {
 	Notes []noteLink
 	More  bool
 	Coded bool
+	// Ended: a code that this browser used holds no more.
+	Ended bool
 
 	// a note
 	Body string
@@ -94,13 +97,14 @@ type noteLink struct{ Title, Address string }
 
 var markup = template.Must(page.Layout(`{{with .Alert}}<p role="alert">{{.}}</p>
 {{end}}{{with .Text}}<p>{{.}}</p>
+{{end}}{{if .Ended}}<p role="status">A code that was used in this browser has ended, so what is shared by it is not shown any more. <a href="{{.Base}}/code">I have a code</a></p>
 {{end}}{{if .Home}}{{if .Coded}}<p>You redeemed a code: notes that are shared by code are among these.</p>
 {{end}}{{if .Notes}}<ul>
 {{range .Notes}}<li><a href="{{.Address}}">{{.Title}}</a></li>
 {{end}}</ul>
 {{if .More}}<p>There are more.</p>
 {{end}}{{else}}<p>There is nothing here to read yet.</p>
-{{end}}{{if not .Coded}}<p><a href="{{.Base}}/code">I have a code</a></p>
+{{end}}{{if not (or .Coded .Ended)}}<p><a href="{{.Base}}/code">I have a code</a></p>
 {{end}}{{end}}{{with .Body}}<pre>{{.}}</pre>
 {{end}}{{if .AskCode}}<form method="post" action="{{.Base}}/code"><input type="hidden" name="nonce" value="{{.Nonce}}">
 <label>Code <input name="code" value="{{.Code}}" autocomplete="off" autocapitalize="characters" spellcheck="false" maxlength="200" required></label>
@@ -132,6 +136,8 @@ type visit struct {
 	caller auth.Caller
 	owner  auth.Profile
 	base   string
+	// ended: a code that the visitor used here holds no more.
+	ended bool
 }
 
 // enter finds out both, and refuses who asks too often.
@@ -149,6 +155,10 @@ func (p *pages) enter(r *http.Request) (v visit, err error) {
 	}
 	v.owner, err = auth.OwnerOf(r.Context(), p.db, handle)
 	v.base = "/@" + v.owner.Handle
+	// of a session that is gone nobody knows whose page it was for
+	cookie, _ := r.Cookie(auth.VisitorCookie)
+	gone := cookie != nil && cookie.Value != "" && v.caller.VisitorSession == ""
+	v.ended = !v.caller.Reads(v.owner.ID) && (gone || slices.Contains(v.caller.Ended, v.owner.ID))
 	return v, err
 }
 

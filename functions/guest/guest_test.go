@@ -291,8 +291,25 @@ func TestRedeem(t *testing.T) {
 	}
 	// no more than any visitor, once the code is revoked
 	w.own("POST", "/v1/codes/"+w.codeID()+"/revoke", "")
-	if a := w.get(b, "/@me"); a.status != 200 || strings.Contains(a.raw, "Coded one") {
+	if a := w.get(b, "/@me"); a.status != 200 || strings.Contains(a.raw, "Coded one") || !strings.Contains(a.raw, "has ended") || !strings.Contains(a.raw, "I have a code") || strings.Contains(a.raw, "You redeemed") {
 		t.Errorf("revoked: %d %s", a.status, a.raw)
+	}
+	if a := w.get(b, "/@me/notes/coded-one"); a.status != 404 || !strings.Contains(a.raw, "has ended") {
+		t.Errorf("revoked: %d %s", a.status, a.raw)
+	}
+	if a := w.get(b, "/v1/public/me/notes"); a.status != 200 {
+		t.Errorf("revoked, a browser: %d %s", a.status, a.raw)
+	}
+	if a := w.get(http.DefaultClient, "/v1/public/me/notes", "Authorization", "Bearer "+held); a.status != 401 || a.body["code"] != "visitor_session_expired" {
+		t.Errorf("revoked, a program: %d %s", a.status, a.raw)
+	}
+	if a := w.get(w.browser(), "/@me"); strings.Contains(a.raw, "has ended") {
+		t.Error(a.raw)
+	}
+	// another code gives it back
+	second, _ := w.own("POST", "/v1/codes", `{"label":"two"}`)["code"].(string)
+	if a := w.post(b, "/@me/code", url.Values{"code": {second}}); !strings.Contains(a.raw, "Coded one") || strings.Contains(a.raw, "has ended") {
+		t.Errorf("another code: %d %s", a.status, a.raw)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"net/url"
 
 	"standmeet/functions/page"
+	"standmeet/shared/fault"
 )
 
 func (p *pages) home(w http.ResponseWriter, r *http.Request) {
@@ -21,7 +22,7 @@ func (p *pages) home(w http.ResponseWriter, r *http.Request) {
 		p.fail(w, r, err)
 		return
 	}
-	out := view{Title: v.name(), Base: v.base, Home: true, More: list.Next != "", Coded: v.caller.Reads(v.owner.ID)}
+	out := view{Title: v.name(), Base: v.base, Home: true, More: list.Next != "", Coded: v.caller.Reads(v.owner.ID), Ended: v.ended}
 	for _, n := range list.Items {
 		query := url.Values{}
 		if n.Genre != "wiki" {
@@ -47,8 +48,17 @@ func (p *pages) note(w http.ResponseWriter, r *http.Request) {
 		Body string
 	}
 	if _, err := v.call(r.Context(), "public.note", args, &n); err != nil {
-		p.fail(w, r, err)
+		p.noNote(w, r, v, err)
 		return
 	}
 	page.Show(w, markup, 0, view{Title: n.Note.Title, Body: n.Body, Base: v.base})
+}
+
+// noNote is fail for a note, and says so where the visitor could read it once.
+func (p *pages) noNote(w http.ResponseWriter, r *http.Request, v visit, err error) {
+	if f := fault.From(err); f.Kind != fault.NotFoundKind || !v.ended {
+		p.fail(w, r, err)
+		return
+	}
+	page.Show(w, markup, http.StatusNotFound, view{Title: "Not found", Text: "There is no such note, or it is not shared with everybody.", Base: v.base, Ended: true})
 }

@@ -49,6 +49,8 @@ type Caller struct {
 	// Grants are the codes that a visitor redeemed and that still hold. An owner
 	// may hold some too, of other owners.
 	Grants []Grant
+	// Ended are the owners whose codes in the same session hold no more.
+	Ended []uuid.UUID
 	// VisitorSession is the secret of the session that holds them.
 	VisitorSession string
 	// Session is the secret of the session that an owner signed in with; empty for

@@ -50,8 +50,9 @@ type Store struct {
 // Authenticate tells whose credentials these are: in one indexed read, by the
 // SHA-256 of the secret, so that its timing tells nothing about one. No
 // credentials are the anonymous caller. Unknown, expired and revoked ones are
-// fault "unauthorized" (401), all in the same words; a database out of reach is
-// "database_unavailable" (503).
+// fault "unauthorized" (401), all in the same words, and a visitor's
+// "visitor_session_expired" (401), also when none of its codes holds; a database
+// out of reach is "database_unavailable" (503).
 func (s *Store) Authenticate(ctx context.Context, c Credentials) (Caller, error) {
 	switch {
 	case strings.HasPrefix(c.Bearer, VisitorPrefix):
@@ -68,7 +69,7 @@ func (s *Store) Authenticate(ctx context.Context, c Credentials) (Caller, error)
 		if f := fault.From(err); f != nil && f.Kind != fault.Unauthorized {
 			return Caller{}, err
 		}
-		caller.Grants, caller.VisitorSession = visitor.Grants, visitor.VisitorSession
+		caller.Grants, caller.Ended, caller.VisitorSession = visitor.Grants, visitor.Ended, visitor.VisitorSession
 		return caller, nil
 	case c.Visitor != "":
 		return s.byVisitor(ctx, c.Visitor)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"standmeet/shared/fault"
 	"standmeet/shared/pg"
 )
 
@@ -16,24 +17,35 @@ const VisitorPrefix = "smv_"
 // VisitorLife is how long a visitor's session lasts from its latest code.
 const VisitorLife = 90 * 24 * time.Hour
 
+// errVisitor is for a visitor's session that is unknown, has expired, or whose
+// codes have all ended.
+var errVisitor = fault.New(fault.Unauthorized, "visitor_session_expired",
+	"The visitor's session of this token has ended, or its codes have. Redeem a code for a new one, or leave the token out to go on as anybody.")
+
+// byVisitor finds the codes of a visitor's session that still hold.
 func (s *Store) byVisitor(ctx context.Context, session string) (Caller, error) {
 	hash, ok := hashSecret(session, VisitorPrefix)
 	if !ok {
-		return Caller{}, errUnauthorized
+		return Caller{}, errVisitor
 	}
-	var owners, codes []uuid.UUID
+	var owners, codes, ended []uuid.UUID
 	err := s.look(ctx, `
-		SELECT coalesce(array_agg(c.owner_id ORDER BY g.created_at DESC) FILTER (WHERE c.id IS NOT NULL), '{}'),
-			coalesce(array_agg(c.id ORDER BY g.created_at DESC) FILTER (WHERE c.id IS NOT NULL), '{}')
+		SELECT coalesce(array_agg(c.owner_id ORDER BY g.created_at DESC) FILTER (WHERE h.holds), '{}'),
+			coalesce(array_agg(c.id ORDER BY g.created_at DESC) FILTER (WHERE h.holds), '{}'),
+			coalesce(array_agg(c.owner_id ORDER BY g.created_at DESC) FILTER (WHERE NOT h.holds), '{}')
 		FROM visitor_sessions v
-		LEFT JOIN visitor_grants g ON g.session_hash = v.id_hash
-		LEFT JOIN codes c ON c.id = g.code_id AND c.revoked_at IS NULL AND (c.expires_at IS NULL OR c.expires_at > now())
+		JOIN visitor_grants g ON g.session_hash = v.id_hash
+		JOIN codes c ON c.id = g.code_id
+		CROSS JOIN LATERAL (SELECT c.revoked_at IS NULL AND (c.expires_at IS NULL OR c.expires_at > now()) AS holds) h
 		WHERE v.id_hash = $1 AND v.expires_at > now()
-		GROUP BY v.id_hash`, hash, &owners, &codes)
-	if err != nil {
-		return Caller{}, refused(err)
+		GROUP BY v.id_hash`, hash, &owners, &codes, &ended)
+	switch {
+	case pg.IsNoRows(err) || err == nil && len(codes) == 0:
+		return Caller{}, errVisitor
+	case err != nil:
+		return Caller{}, pg.Fault(err)
 	}
-	c := Caller{Kind: Visitor, VisitorSession: session}
+	c := Caller{Kind: Visitor, VisitorSession: session, Ended: ended}
 	for i, owner := range owners {
 		c.Grants = append(c.Grants, Grant{OwnerID: owner, CodeID: codes[i]})
 	}

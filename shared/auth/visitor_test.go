@@ -2,6 +2,7 @@ package auth_test
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -90,18 +91,20 @@ func TestVisitorSessions(t *testing.T) {
 		t.Error("a stale session with a visitor's:", err)
 	}
 
-	// a code that has ended gives nothing, the session goes on
+	// a code that has ended gives nothing; the session goes on with those that hold
 	if _, err := db.Exec(t.Context(), `UPDATE codes SET expires_at = now() - interval '1 second' WHERE id = $1`, mine); err != nil {
 		t.Fatal(err)
 	}
-	if v := by(auth.Credentials{Visitor: first.secret}); v.Reads(me.ID) || !v.Reads(other.ID) {
+	if v := by(auth.Credentials{Visitor: first.secret}); v.Reads(me.ID) || !v.Reads(other.ID) || len(v.Ended) != 1 || v.Ended[0] != me.ID {
 		t.Errorf("expired: %+v", v)
 	}
 	if _, err := db.Exec(t.Context(), `UPDATE codes SET revoked_at = now() WHERE id = $1`, theirs); err != nil {
 		t.Fatal(err)
 	}
-	if v := by(auth.Credentials{Visitor: first.secret}); v.Kind != auth.Visitor || len(v.Grants) != 0 {
-		t.Errorf("revoked: %+v", v)
+	for _, c := range []auth.Credentials{{Visitor: first.secret}, {Bearer: first.secret}, {Bearer: "smv_junk"}, {Bearer: "smv_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"}} {
+		if v, err := store.Authenticate(t.Context(), c); code(err) != "visitor_session_expired" || v.Kind != auth.Anonymous {
+			t.Errorf("all revoked, junk: %+v, %v", v, err)
+		}
 	}
 	if c := by(auth.Credentials{Session: session, Visitor: first.secret}); c.Reads(other.ID) || !c.Reads(me.ID) {
 		t.Errorf("revoked, an owner: %+v", c)
@@ -111,7 +114,7 @@ func TestVisitorSessions(t *testing.T) {
 	if _, err := db.Exec(t.Context(), `UPDATE visitor_sessions SET expires_at = now() - interval '1 second'`); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := store.Authenticate(t.Context(), auth.Credentials{Visitor: first.secret}); code(err) != "unauthorized" {
+	if _, err := store.Authenticate(t.Context(), auth.Credentials{Visitor: first.secret}); code(err) != "visitor_session_expired" {
 		t.Error("expired session:", err)
 	}
 	fresh := accessCode(t, db, me.ID)
@@ -127,6 +130,50 @@ func TestVisitorSessions(t *testing.T) {
 	var rows string
 	if err := db.QueryRow(t.Context(), `SELECT coalesce(string_agg(v::text, ' '), '') FROM visitor_sessions v`).Scan(&rows); err != nil || rows == "" {
 		t.Fatal(rows, err)
+	}
+}
+
+// A session that is begun under a secret of its caller's is begun once.
+func TestAdmitAs(t *testing.T) {
+	t.Parallel()
+	db := pgtest.DB(t)
+	me := owner(t, db, "me")
+	first, second := accessCode(t, db, me.ID), accessCode(t, db, me.ID)
+	as := func(session, fresh string, code uuid.UUID) admission {
+		return inTx(t, db, func(ctx context.Context, tx *pg.Tx) (a admission, err error) {
+			a.secret, a.expires, a.admitted, err = auth.AdmitAs(ctx, tx, session, fresh, code)
+			return a, err
+		})
+	}
+	fresh := auth.VisitorPrefix + strings.Repeat("b", 43)
+	if a := as("", fresh, first); a.secret != fresh || !a.admitted {
+		t.Errorf("%+v", a)
+	}
+	if a := as("", fresh, first); a.secret != fresh || a.admitted {
+		t.Errorf("again: %+v", a)
+	}
+	other := admit(t, db, "", second)
+	if a := as(other.secret, fresh, first); a.secret != other.secret || !a.admitted {
+		t.Errorf("into a session that goes on: %+v", a)
+	}
+	if _, err := db.Exec(t.Context(), `UPDATE visitor_sessions SET expires_at = now() - interval '1 second'`); err != nil {
+		t.Fatal(err)
+	}
+	if a := as(other.secret, fresh, second); a.secret != fresh || !a.admitted {
+		t.Errorf("after the end of both: %+v", a)
+	}
+	var codes []uuid.UUID
+	if err := db.QueryRow(t.Context(), `
+		SELECT array_agg(code_id) FROM visitor_grants g JOIN visitor_sessions v ON v.id_hash = g.session_hash WHERE v.expires_at > now()`).Scan(&codes); err != nil || len(codes) != 1 || codes[0] != second {
+		t.Errorf("it holds %v, %v", codes, err)
+	}
+	for _, bad := range []string{"", fresh[1:], fresh + "x"} {
+		if err := db.InTx(t.Context(), func(tx *pg.Tx) error {
+			_, _, _, err := auth.AdmitAs(t.Context(), tx, "", bad, first)
+			return err
+		}); err == nil {
+			t.Errorf("%q was taken", bad)
+		}
 	}
 }
 

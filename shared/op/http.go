@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"mime"
 	"net"
 	"net/http"
 	"path"
@@ -53,14 +52,17 @@ func (s *Server) Caller(r *http.Request) (auth.Caller, error) {
 	return s.callerBy(r, auth.CredentialsOf(r))
 }
 
-// Anyone is Caller for what is public: credentials that nobody knows, such as a
-// session that has ended, must not keep anybody from it and count as none. An
-// owner's session that has ended leaves the visitor's that came with it.
+// Anyone is Caller for what is public. A cookie comes along by itself: of a
+// session that nobody knows, or that has ended, it must not keep anybody from what
+// is public, and counts as none. An owner's that has ended leaves the visitor's that
+// came with it. An owner's token counts as none too, but not a visitor's: it is
+// sent to read more than anybody may, and less would look like all there is.
 func (s *Server) Anyone(r *http.Request) (auth.Caller, error) {
 	credentials := auth.CredentialsOf(r)
 	for {
 		caller, err := s.callerBy(r, credentials)
-		if f := fault.From(err); f == nil || f.Kind != fault.Unauthorized {
+		f := fault.From(err)
+		if f == nil || f.Kind != fault.Unauthorized || strings.HasPrefix(credentials.Bearer, auth.VisitorPrefix) {
 			return caller, err
 		}
 		if credentials.Session == "" {
@@ -238,11 +240,18 @@ func (s *Server) serve(o *Operation, w http.ResponseWriter, r *http.Request, id 
 	if err != nil {
 		return res, caller, err
 	}
-	in, ctl, err := o.decodeHTTP(r, body)
+	form, err := o.readForm(r.Header, body)
+	if err != nil {
+		return res, caller, err
+	}
+	in, ctl, err := o.decodeHTTP(r, body, form)
 	if err != nil {
 		return res, caller, err
 	}
 	info := CallInfo{Face: "http", RequestID: id, MaxWait: s.MaxWait}
+	if form != nil {
+		info.Files = form.files
+	}
 	if wait, ok := preferWait(r.Header); ok {
 		info.Wait = &wait
 	}
@@ -283,7 +292,7 @@ func (o *Operation) readBody(w http.ResponseWriter, r *http.Request) ([]byte, er
 			if len(body) == 0 {
 				return nil, nil
 			}
-			return body, jsonContent(r.Header)
+			return body, nil
 		case errors.As(err, &over):
 			return nil, tooLarge
 		case err != nil:
@@ -293,19 +302,6 @@ func (o *Operation) readBody(w http.ResponseWriter, r *http.Request) ([]byte, er
 			body = append(body, 0)[:len(body)]
 		}
 	}
-}
-
-// jsonContent refuses a body that doesn't say it is JSON as it stands.
-func jsonContent(h http.Header) error {
-	media, params, err := mime.ParseMediaType(h.Get("Content-Type"))
-	charset, ok := params["charset"]
-	if err != nil || media != "application/json" && !strings.HasSuffix(media, "+json") || ok && !strings.EqualFold(charset, "utf-8") {
-		return fault.New(fault.UnsupportedMedia, "unsupported_media_type", "The body must be application/json in UTF-8, and its Content-Type must say so.")
-	}
-	if enc := h.Get("Content-Encoding"); enc != "" && !strings.EqualFold(enc, "identity") {
-		return fault.New(fault.UnsupportedMedia, "unsupported_content_encoding", "The body must be sent without a Content-Encoding.")
-	}
-	return nil
 }
 
 // Handler serves the catalog's routes. Everything else is a problem: not_found,

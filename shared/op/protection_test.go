@@ -223,7 +223,7 @@ func TestVisitorCredentials(t *testing.T) {
 		"stale session, visitor":          {[]string{"Cookie", session(stale) + "; " + visitor(g.visitor)}, "visitor", true},
 		"stale session, stale visitor":    {[]string{"Cookie", session(stale) + "; " + visitor(gone)}, "anonymous", false},
 		"session, stale visitor":          {[]string{"Cookie", session(g.session) + "; " + visitor(gone)}, "owner", true},
-		"stale token, cookies":            {[]string{"Authorization", "Bearer " + gone, "Cookie", visitor(g.visitor)}, "anonymous", false},
+		"stale owner's token, cookies":    {[]string{"Authorization", "Bearer smt_" + stale, "Cookie", visitor(g.visitor)}, "anonymous", false},
 		"junk":                            {[]string{"Cookie", "sm_visitor=\"; sm_visitor=;;=; sm_session=%00"}, "anonymous", false},
 		"twice":                           {[]string{"Cookie", visitor(gone) + "; " + visitor(g.visitor)}, "anonymous", false}, // the first counts
 	} {
@@ -242,12 +242,22 @@ func TestVisitorCredentials(t *testing.T) {
 			t.Errorf("%d %s", r.status, r.raw)
 		}
 	}
-	// a code that ends takes with it what it gave
+	// a code that ends takes with it what it gave: a browser goes on as anybody, and a
+	// program that sends the session's token learns that it would see less
 	if _, err := g.db.Exec(t.Context(), `UPDATE codes SET revoked_at = now()`); err != nil {
 		t.Fatal(err)
 	}
-	if r := g.send("GET", "/v1/public", "", "Cookie", visitor(g.visitor)); r.who.Kind != "visitor" || r.who.Granted {
+	if r := g.send("GET", "/v1/public", "", "Cookie", visitor(g.visitor)); r.status != 200 || r.who.Kind != "anonymous" || r.who.Granted {
 		t.Errorf("%d %s", r.status, r.raw)
+	}
+	for _, path := range []string{"GET /v1/public", "POST /v1/public", "POST /v1/guest", "POST /v1/own", "GET /v1/file"} {
+		method, path, _ := strings.Cut(path, " ")
+		for name, token := range map[string]string{"revoked": g.visitor, "unknown": gone, "junk": "smv_x"} {
+			r := g.send(method, path, "", "Authorization", "Bearer "+token, "Cookie", session(g.session))
+			if r.status != 401 || r.code != "visitor_session_expired" || r.header.Get("WWW-Authenticate") == "" {
+				t.Errorf("%s %s, %s: %d %s", method, path, name, r.status, r.raw)
+			}
+		}
 	}
 }
 

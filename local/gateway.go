@@ -58,7 +58,7 @@ func gateway(f *functions.Functions, db *pg.DB, blobs blob.Store) (http.Handler,
 		return nil, err
 	}
 	if dir, ok := blobs.(*blob.Dir); ok {
-		mux.Handle(dir.Uploads())
+		mux.Handle(dir.Gate())
 	}
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { status(w) })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {

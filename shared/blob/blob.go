@@ -9,6 +9,7 @@ package blob
 import (
 	"context"
 	"io"
+	"mime"
 	"regexp"
 	"strings"
 	"time"
@@ -53,6 +54,9 @@ type Store interface {
 	// PresignPut lets whoever has the answer put size bytes under key, once or more
 	// often, while it is valid.
 	PresignPut(ctx context.Context, key string, size int64, valid time.Duration) (Upload, error)
+	// PresignGet is an address by which anybody may read what key has then, while it
+	// is valid. A browser saves it as download; empty shows it.
+	PresignGet(ctx context.Context, key, download string, valid time.Duration) (string, error)
 }
 
 // Open is the store that c names: S3 when it has an endpoint of it or is for
@@ -84,6 +88,10 @@ func valid(key string) bool {
 		}
 	}
 	return true
+}
+
+func attachment(name string) string {
+	return mime.FormatMediaType("attachment", map[string]string{"filename": name})
 }
 
 func notFound() error { return fault.NotFound("blob") }

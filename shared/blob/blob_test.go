@@ -41,7 +41,7 @@ func inDir(t *testing.T) (*blob.Dir, string) {
 	t.Cleanup(server.Close)
 	path := filepath.Join(t.TempDir(), "blobs")
 	d := blob.NewDir(path, keys(t), server.URL)
-	mux.Handle(d.Uploads())
+	mux.Handle(d.Gate())
 	return d, path
 }
 
@@ -192,6 +192,18 @@ func TestUpload(t *testing.T) {
 		if got, _ := read(t, s, "uploads/x"); got != "12345" {
 			t.Errorf("%q arrived", got)
 		}
+		address, err := s.PresignGet(t.Context(), "uploads/x", "x ü.txt", time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := http.Get(address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		if got, err := io.ReadAll(res.Body); err != nil || string(got) != "12345" || !strings.HasPrefix(res.Header.Get("Content-Disposition"), "attachment; filename") {
+			t.Errorf("%s: %d %q %v", address, res.StatusCode, got, res.Header)
+		}
 	})
 }
 
@@ -263,7 +275,7 @@ func TestUploadCutShort(t *testing.T) {
 		fmt.Fprint(pw, "half of it")
 		pw.CloseWithError(errors.New("the line broke"))
 	}()
-	_, h := d.Uploads()
+	_, h := d.Gate()
 	w := httptest.NewRecorder()
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodPut, u.URL, pr)
 	r.ContentLength = 1 << 20

@@ -34,7 +34,7 @@ type Dir struct {
 }
 
 // NewDir makes the directory when something is first put there. keys sign
-// uploads, which arrive at Uploads below publicURL.
+// addresses, which Gate serves below publicURL.
 func NewDir(path string, keys secret.Keys, publicURL string) *Dir {
 	return &Dir{path, keys, publicURL}
 }
@@ -154,59 +154,101 @@ func (d *Dir) Delete(_ context.Context, keys ...string) error {
 	return nil
 }
 
-// uploads is where the gateway takes them.
-const uploads = "/uploads/"
+// gate is where the gateway takes and gives blobs.
+const gate = "/blobs/"
 
-func (d *Dir) signed(key string, size, expires int64) string {
-	return fmt.Sprintf("PUT %s %d %d", key, size, expires)
+const (
+	putPurpose = "blob upload"
+	getPurpose = "blob download"
+)
+
+// sign adds to q, what a request may ask for, until when and by whose leave.
+func (d *Dir) sign(purpose, key string, q url.Values, life time.Duration) (address string, until time.Time, err error) {
+	if _, err := d.file(key); err != nil {
+		return "", until, err
+	}
+	if d.keys.Zero() {
+		return "", until, errors.New("blob: there is no key to sign addresses with")
+	}
+	until = time.Now().Add(life).Truncate(time.Second)
+	q.Set("expires", strconv.FormatInt(until.Unix(), 10))
+	signed := q.Encode()
+	return d.publicURL + gate + key + "?" + signed + "&signature=" + d.keys.Token(purpose, key+"?"+signed), until, nil
 }
 
-const uploadPurpose = "blob upload"
+// signed reads what sign wrote.
+func (d *Dir) signed(purpose string, r *http.Request) (key string, q url.Values, err error) {
+	key, q = strings.TrimPrefix(r.URL.Path, gate), r.URL.Query()
+	signature := q.Get("signature")
+	q.Del("signature")
+	_, ok := d.keys.FindToken(purpose, key+"?"+q.Encode(), secret.Hash(signature))
+	expires, bad := strconv.ParseInt(q.Get("expires"), 10, 64)
+	switch {
+	case !ok || bad != nil:
+		err = fault.New(fault.Forbidden, "address_refused", "This address was changed, or never given out.")
+	case time.Now().Unix() >= expires:
+		err = fault.New(fault.Forbidden, "address_expired", "This address worked until a while ago. Ask for another one.")
+	}
+	return key, q, err
+}
 
 // PresignPut is as in Store.
 func (d *Dir) PresignPut(_ context.Context, key string, size int64, life time.Duration) (u Upload, err error) {
-	if _, err := d.file(key); err != nil {
-		return u, err
-	}
-	if d.keys.Zero() {
-		return u, errors.New("blob: there is no key to sign uploads with")
-	}
-	u.ExpiresAt = time.Now().Add(life).Truncate(time.Second)
-	expires := u.ExpiresAt.Unix()
-	q := url.Values{
-		"size": {strconv.FormatInt(size, 10)}, "expires": {strconv.FormatInt(expires, 10)},
-		"signature": {d.keys.Token(uploadPurpose, d.signed(key, size, expires))},
-	}
-	u.URL = d.publicURL + uploads + key + "?" + q.Encode()
 	u.Headers = map[string]string{"Content-Type": octets}
-	return u, nil
+	u.URL, u.ExpiresAt, err = d.sign(putPurpose, key, url.Values{"size": {strconv.FormatInt(size, 10)}}, life)
+	return u, err
 }
 
-// Uploads takes what PresignPut allowed: PUT /uploads/{key}. It stands for S3,
-// so the gateway serves it itself and hands it to no function.
-func (d *Dir) Uploads() (pattern string, h http.Handler) {
-	return "PUT " + uploads, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if err := d.upload(w, r); err != nil {
-			op.WriteProblem(w, op.RequestID(r), err)
-			return
-		}
-		w.WriteHeader(http.StatusOK)
-	})
+// PresignGet is as in Store.
+func (d *Dir) PresignGet(_ context.Context, key, download string, life time.Duration) (address string, err error) {
+	address, _, err = d.sign(getPurpose, key, url.Values{"download": {download}}, life)
+	return address, err
+}
+
+// Gate serves what PresignPut and PresignGet gave out. It stands for S3, so the
+// gateway serves it itself and hands it to no function.
+func (d *Dir) Gate() (pattern string, h http.Handler) {
+	mux := http.NewServeMux()
+	for pattern, serve := range map[string]func(http.ResponseWriter, *http.Request) error{"PUT " + gate: d.upload, "GET " + gate: d.download} {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			if err := serve(w, r); err != nil {
+				op.WriteProblem(w, op.RequestID(r), err)
+			}
+		})
+	}
+	return gate, mux
 }
 
 func (d *Dir) upload(w http.ResponseWriter, r *http.Request) error {
-	key, q := strings.TrimPrefix(r.URL.Path, uploads), r.URL.Query()
-	size, badSize := strconv.ParseInt(q.Get("size"), 10, 64)
-	expires, badTime := strconv.ParseInt(q.Get("expires"), 10, 64)
-	_, ok := d.keys.FindToken(uploadPurpose, d.signed(key, size, expires), secret.Hash(q.Get("signature")))
-	switch {
-	case badSize != nil || badTime != nil || !ok:
-		return fault.New(fault.Forbidden, "upload_refused", "This address takes no upload: it was changed, or never given out.")
-	case time.Now().Unix() > expires:
-		return fault.New(fault.Forbidden, "upload_expired", "This address took uploads until a while ago. Ask for another one.")
-	case r.ContentLength != size:
-		return fault.New(fault.Invalid, "wrong_size", fmt.Sprintf("The upload must have %d bytes, as was asked for.", size))
+	key, q, err := d.signed(putPurpose, r)
+	if err != nil {
+		return err
 	}
-	_ = http.NewResponseController(w).SetReadDeadline(time.Unix(expires, 0)) // none is set where it can't be
+	if q.Get("size") != strconv.FormatInt(r.ContentLength, 10) {
+		return fault.New(fault.Invalid, "wrong_size", "The upload must have "+q.Get("size")+" bytes, as was asked for.")
+	}
 	return d.write(r.Context(), key, Meta{r.Header.Get("Content-Type")}, strconv.FormatInt(time.Now().UnixNano(), 36), r.Body)
+}
+
+func (d *Dir) download(w http.ResponseWriter, r *http.Request) error {
+	key, q, err := d.signed(getPurpose, r)
+	if err != nil {
+		return err
+	}
+	o, err := d.Get(r.Context(), key)
+	if err != nil {
+		return err
+	}
+	defer o.Body.Close()
+	h := w.Header()
+	h.Set("Content-Type", o.ContentType)
+	h.Set("Content-Length", strconv.FormatInt(o.Size, 10))
+	h.Set("ETag", o.ETag)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Content-Security-Policy", "default-src 'none'; sandbox")
+	if name := q.Get("download"); name != "" {
+		h.Set("Content-Disposition", attachment(name))
+	}
+	_, _ = io.Copy(w, o.Body) // the client is gone if this fails
+	return nil
 }

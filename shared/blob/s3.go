@@ -108,6 +108,22 @@ func (s *S3) PresignPut(ctx context.Context, key string, size int64, life time.D
 	return Upload{URL: out.URL, Headers: map[string]string{"Content-Type": octets}, ExpiresAt: until.Truncate(time.Second)}, nil
 }
 
+// PresignGet is as in Store.
+func (s *S3) PresignGet(ctx context.Context, key, download string, life time.Duration) (string, error) {
+	if !valid(key) {
+		return "", fmt.Errorf("blob: %q is no key", key)
+	}
+	in := &s3.GetObjectInput{Bucket: &s.bucket, Key: &key}
+	if download != "" {
+		in.ResponseContentDisposition = aws.String(attachment(download))
+	}
+	out, err := s3.NewPresignClient(s.client).PresignGetObject(ctx, in, s3.WithPresignExpires(life))
+	if err != nil {
+		return "", s.fault(ctx, err)
+	}
+	return out.URL, nil
+}
+
 func (s *S3) fault(ctx context.Context, err error) error {
 	var missing *types.NoSuchKey
 	switch {

@@ -28,6 +28,8 @@ type CallInfo struct {
 	MaxWait time.Duration
 	// IdempotencyKey of the transport; the argument idempotency_key wins over it.
 	IdempotencyKey string
+	// Files that came with the request.
+	Files []Upload
 	// Progress may be nil.
 	Progress Progress
 }
@@ -44,6 +46,9 @@ type Call struct {
 	WaitAsked bool
 	// IdempotencyKey is empty when there is none.
 	IdempotencyKey string
+	// Files are those that an operation with Uploads was sent, in their order. Their
+	// bytes are not to be changed.
+	Files []Upload
 	// Progress is never nil.
 	Progress Progress
 	// Listening: somebody hears of progress.
@@ -127,7 +132,7 @@ func ownerWith(c auth.Caller, scope string) error {
 }
 
 func (o *Operation) newCall(ctl *controls, info CallInfo) (*Call, error) {
-	c := &Call{scope: o.spec.Scope, Operation: o.spec.Name, Face: info.Face, RequestID: info.RequestID, Progress: info.Progress}
+	c := &Call{scope: o.spec.Scope, Operation: o.spec.Name, Face: info.Face, RequestID: info.RequestID, Files: info.Files, Progress: info.Progress}
 	if c.Listening = c.Progress != nil; !c.Listening {
 		c.Progress = func(float64, float64, string) {}
 	}

@@ -571,8 +571,9 @@ func trimQuotes(s string) string {
 	return s
 }
 
-// decodeHTTP decodes what a request carries; body is all of its body.
-func (o *Operation) decodeHTTP(r *http.Request, body []byte) (any, *controls, error) {
+// decodeHTTP decodes what a request carries; body is all of its body, in JSON
+// unless it was a form.
+func (o *Operation) decodeHTTP(r *http.Request, body []byte, form *form) (any, *controls, error) {
 	in, ctl, root := o.roots()
 	var d decoder
 	seen := make([]bool, len(o.input.fields))
@@ -607,7 +608,11 @@ func (o *Operation) decodeHTTP(r *http.Request, body []byte) (any, *controls, er
 	slices.Sort(names)
 	for _, name := range names {
 		at := &place{name: name}
-		if i, ok := o.input.byQuery[name]; ok {
+		i, ok := o.input.byQuery[name]
+		if !ok && form != nil {
+			i, ok = o.inForm(name)
+		}
+		if ok {
 			f := o.input.fields[i]
 			seen[i] = true
 			d.param(f, root(f).FieldByIndex(f.index), query[name], at)
@@ -618,7 +623,21 @@ func (o *Operation) decodeHTTP(r *http.Request, body []byte) (any, *controls, er
 			d.refuse(at, "unknown_parameter", "is not a parameter here")
 		}
 	}
-	if body = bytes.TrimSpace(body); len(body) > 0 {
+	if form != nil {
+		for _, name := range form.names {
+			at := &place{name: name}
+			switch i, ok := o.inForm(name); {
+			case !ok:
+				d.refuse(at, "unknown_field", "is not a field here")
+			case seen[i]:
+				d.refuse(at, "duplicate_field", "is given twice")
+			default:
+				f := o.input.fields[i]
+				seen[i] = true
+				d.param(f, root(f).FieldByIndex(f.index), form.values[name], at)
+			}
+		}
+	} else if body = bytes.TrimSpace(body); len(body) > 0 {
 		if err := checkJSON(body); err != nil {
 			return nil, nil, err
 		}

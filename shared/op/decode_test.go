@@ -71,7 +71,7 @@ func everythingOp(t testing.TB, see func(everything)) *Operation {
 
 // strict decodes body as the HTTP face does.
 func strict(o *Operation, body string) (everything, error) {
-	in, _, err := o.decodeHTTP(httptest.NewRequest(http.MethodPost, "/v1/everything", nil), []byte(body))
+	in, _, err := o.decodeHTTP(httptest.NewRequest(http.MethodPost, "/v1/everything", nil), []byte(body), nil)
 	if err != nil {
 		return everything{}, err
 	}
@@ -663,7 +663,7 @@ func BenchmarkDecodeCreate(b *testing.B) {
 	b.SetBytes(int64(len(body)))
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, _, err := o.decodeHTTP(r, body); err != nil {
+		if _, _, err := o.decodeHTTP(r, body, nil); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -22,10 +22,17 @@ type File struct {
 	CacheControl string
 	// ContentType wins over Spec.Produces; may be empty.
 	ContentType string
+	// Redirect is an address that has the file, for a while; then there is no Body.
+	Redirect string
 }
 
 func (f File) serve(w http.ResponseWriter, r *http.Request, contentType string) {
 	h := w.Header()
+	if f.Redirect != "" {
+		h.Set("Cache-Control", "no-store")
+		http.Redirect(w, r, f.Redirect, http.StatusTemporaryRedirect)
+		return
+	}
 	if f.ContentType != "" {
 		contentType = f.ContentType
 	}

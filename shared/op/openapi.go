@@ -2,6 +2,7 @@ package op
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -107,10 +108,18 @@ func (o *Operation) openAPI() object {
 		out["parameters"] = params
 	}
 	if len(o.body.Properties) > 0 {
-		out["requestBody"] = object{
-			"required": len(o.body.Required) > 0,
-			"content":  object{"application/json": object{"schema": o.body}},
+		content := object{"application/json": object{"schema": o.body}}
+		for _, media := range s.Uploads {
+			content[media] = object{"schema": object{}}
 		}
+		if s.Uploads != nil {
+			form := *o.body
+			form.Properties, form.Required = maps.Clone(form.Properties), nil
+			form.Properties["file"] = &jsonschema.Schema{Type: "array", Items: &jsonschema.Schema{Type: "string", ContentEncoding: "binary"},
+				Description: "Files, in parts with any name and with a filename, which may have folders."}
+			content["multipart/form-data"] = object{"schema": &form}
+		}
+		out["requestBody"] = object{"required": len(o.body.Required) > 0, "content": content}
 	}
 	return out
 }

@@ -80,6 +80,10 @@ type Spec struct {
 	Summary, Description string
 	// Tool makes it an MCP tool; nil is none.
 	Tool *Tool
+	// Uploads are the media types of a body that is one file, which HTTP takes beside
+	// JSON, with the other fields in the query; and then also multipart/form-data, where
+	// parts with a file name are files and the others fields. See Call.Files.
+	Uploads []string
 	// MaxBody is the largest HTTP body in bytes; 0 is 1 MiB + 64 KiB.
 	MaxBody int64
 	// MaxWait above 0 makes the operation one that waits: it takes wait_seconds

@@ -1,6 +1,7 @@
 package op
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -40,15 +41,31 @@ func NewWrite[In, C, Out any](
 	commit func(ctx context.Context, tx *pg.Tx, c auth.Caller, in In) (C, error),
 	answer func(ctx context.Context, c auth.Caller, committed C) (Out, error),
 ) *Operation {
+	return NewPreparedWrite(s, db, func(_ context.Context, _ auth.Caller, in In) (In, error) { return in, nil }, commit, answer)
+}
+
+// NewPreparedWrite is NewWrite for a write that needs more than the database:
+// prepare runs before the transaction, also of a repetition, and must leave nothing
+// that anybody sees.
+func NewPreparedWrite[In, P, C, Out any](
+	s Spec, db *pg.DB,
+	prepare func(ctx context.Context, c auth.Caller, in In) (P, error),
+	commit func(ctx context.Context, tx *pg.Tx, c auth.Caller, prepared P) (C, error),
+	answer func(ctx context.Context, c auth.Caller, committed C) (Out, error),
+) *Operation {
 	var o *Operation
 	o = newOperation[In, Out](s, true, func(ctx context.Context, c auth.Caller, in any) (any, error) {
 		var committed C
 		key := CallFrom(ctx).IdempotencyKey
+		// what it lacks may have been used up by the request that this one repeats
+		prepared, unprepared := prepare(ctx, c, *in.(*In))
 		writing, span := telemetry.Start(ctx, "transaction")
 		err := db.InTx(writing, func(tx *pg.Tx) (err error) {
 			if key == "" {
-				committed, err = commit(writing, tx, c, *in.(*In))
-				return err
+				if unprepared == nil {
+					committed, err = commit(writing, tx, c, prepared)
+				}
+				return cmp.Or(unprepared, err)
 			}
 			row, err := o.claim(writing, tx, c, in, key)
 			if err != nil {
@@ -59,7 +76,10 @@ func NewWrite[In, C, Out any](
 				committed = *new(C)
 				return json.Unmarshal(row.stored, &committed)
 			}
-			if committed, err = commit(writing, tx, c, *in.(*In)); err != nil {
+			if unprepared != nil {
+				return unprepared
+			}
+			if committed, err = commit(writing, tx, c, prepared); err != nil {
 				return err
 			}
 			return row.store(writing, tx, committed)
@@ -103,6 +123,9 @@ func (o *Operation) claim(ctx context.Context, tx *pg.Tx, c auth.Caller, in any,
 	canonical, err := json.Marshal(in)
 	if err != nil {
 		return row, err
+	}
+	for _, f := range CallFrom(ctx).Files {
+		canonical = fmt.Appendf(canonical, " %q %x", f.Name, sha256.Sum256(f.Content))
 	}
 	fingerprint := sha256.Sum256(canonical)
 	tx.Hold()

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/yuin/goldmark/ast"
@@ -80,7 +81,9 @@ func SplitFrontMatter(markdown []byte) (yaml, body []byte) {
 	return nil, rest
 }
 
-var extractors = sync.Pool{New: func() any { return &extractor{seen: map[string]struct{}{}, local: map[string]Link{}} }}
+var extractors = sync.Pool{New: func() any {
+	return &extractor{seen: map[string]struct{}{}, tagged: map[string]struct{}{}, local: map[string]Link{}}
+}}
 
 type extractor struct {
 	source []byte
@@ -88,6 +91,7 @@ type extractor struct {
 	buf    []byte
 	urls   [][]byte
 	seen   map[string]struct{}
+	tagged map[string]struct{}
 	// local holds the local links by their destination as written.
 	local map[string]Link
 	// line is where the current line of buf starts.
@@ -103,9 +107,10 @@ type extractor struct {
 // release gives e back without anything of the note.
 func (e *extractor) release() {
 	clear(e.seen)
+	clear(e.tagged)
 	clear(e.local)
 	clear(e.urls)
-	*e = extractor{buf: e.buf[:0], urls: e.urls[:0], seen: e.seen, local: e.local}
+	*e = extractor{buf: e.buf[:0], urls: e.urls[:0], seen: e.seen, tagged: e.tagged, local: e.local}
 	if cap(e.buf) <= maxIdle {
 		extractors.Put(e)
 	}
@@ -178,6 +183,7 @@ func (e *extractor) inline(n ast.Node) {
 		if n.IsRaw() {
 			e.write(n.Segment.Value(e.source))
 		} else {
+			e.tags(n.Segment)
 			e.unescape(n.Segment.Value(e.source))
 		}
 		switch {
@@ -231,6 +237,53 @@ func (e *extractor) inline(n ast.Node) {
 	default:
 		e.inlines(n)
 	}
+}
+
+// maxTags bounds the different tags that a text may have.
+const maxTags = 1_000
+
+// tags finds the tags that begin in a stretch of text. A tag follows white space
+// or begins a line, and holds more than digits.
+func (e *extractor) tags(s text.Segment) {
+	if e.hidden {
+		return
+	}
+	for i := s.Start; i < s.Stop; i++ {
+		next := bytes.IndexByte(e.source[i:s.Stop], '#')
+		if next < 0 {
+			return
+		}
+		i += next
+		if before, _ := utf8.DecodeLastRune(e.source[:i]); i > 0 && !unicode.IsSpace(before) {
+			continue
+		}
+		// emphasis may part the text, not the tag
+		rest := e.source[i+1:]
+		end := bytes.IndexFunc(rest[:min(len(rest), maxTarget)], endsTag)
+		if end < 0 {
+			end = min(len(rest), maxTarget)
+		}
+		tag := strings.Trim(string(rest[:end]), "/")
+		if tag == "" || strings.IndexFunc(tag, func(r rune) bool { return r < '0' || r > '9' }) < 0 {
+			continue
+		}
+		if _, again := e.tagged[tag]; !again && len(e.doc.Tags) < maxTags {
+			e.tagged[tag] = struct{}{}
+			e.doc.Tags = append(e.doc.Tags, tag)
+		}
+		i += end
+	}
+}
+
+// endsTag reports whether Obsidian ends a tag before r.
+func endsTag(r rune) bool {
+	switch {
+	case r < utf8.RuneSelf:
+		return r <= ' ' || r == 0x7F || strings.ContainsRune("!\"#$%&'()*+,.:;<=>?@[\\]^`{|}~", r)
+	case 0x2000 <= r && r <= 0x206F && r != 0x200D: // joined emoji
+		return true
+	}
+	return unicode.IsSpace(r) || 0x2E00 <= r && r <= 0x2E7F || 0x3000 <= r && r <= 0x3003 || 0x3008 <= r && r <= 0x3011 || r == 0xFF0C || r == utf8.RuneError
 }
 
 // maxTarget is the length in bytes above which a link's destination is none.

@@ -264,3 +264,21 @@ func TestGuardLeavesNotesAlone(t *testing.T) {
 		}
 	}
 }
+
+func TestTags(t *testing.T) {
+	t.Parallel()
+	for source, want := range map[string]string{
+		"#a and #b/c, #d. (#no) x#no #1 #1a #_x-y":                                                "a b/c d 1a _x-y",
+		"---\ntags: [front]\n---\n#读书 #思考/深 #Ünï #🔥 #a":                                           "读书 思考/深 Ünï 🔥 a",
+		"# Heading #h\n> #q\n> more\n\n- [ ] #t\n\n| #c | x |\n|--|--|":                           "h q t c",
+		"`#no` \\#no\n\n```\n#no\n```\n\n%% #no %% ==#m== **#no** http://x/#no [#no](y) [[a#no]]": "",
+		"#foo_bar_ #a//b #//z/ #tag#no":                                                           "foo_bar_ a//b z tag",
+	} {
+		if source[0] == '`' {
+			want = ""
+		}
+		if got := strings.Join(Extract([]byte(source)).Tags, " "); got != want {
+			t.Errorf("%q: %q, want %q", source, got, want)
+		}
+	}
+}

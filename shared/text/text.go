@@ -17,6 +17,9 @@ type Document struct {
 	Headings []Heading
 	// Links in the order of the note, repetitions included.
 	Links []Link
+	// Tags are those written in the text, "#like/this", without the '#' and each
+	// once; not those of the front matter.
+	Tags []string
 }
 
 // Heading is a heading of a note; Level is 1 to 6.

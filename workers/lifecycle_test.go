@@ -550,13 +550,25 @@ func TestCancelledBetweenAttempts(t *testing.T) {
 	<-running
 	release <- errors.New("not yet")
 	w.state(id, task.Retryable)
+	before := w.get(id)
 	if state, err := w.cancel(id); state != task.Cancelled || err != nil {
 		t.Fatalf("cancelled between attempts: %s, %v", state, err)
 	}
-	w.settled()
-	if s := w.get(id).State; s != task.Cancelled {
-		t.Errorf("at rest: %s", s)
+	// what was tried so far stays told, at once and when River forgets the job
+	tried := func(when string) {
+		t.Helper()
+		d := w.get(id)
+		if d.State != task.Cancelled || d.Attempts != 1 || before.Attempts != 1 || d.LastError != "not yet" || len(d.Errors) != 1 || d.Timeline.Started == nil || !d.Timeline.Started.Equal(*before.Timeline.Started) {
+			t.Errorf("%s: %+v, before %+v", when, d, before)
+		}
 	}
+	tried("at once")
+	w.settled()
+	tried("at rest")
+	if _, err := w.db.Exec(t.Context(), `DELETE FROM river_job`); err != nil {
+		t.Fatal(err)
+	}
+	tried("without its job")
 
 	id = w.ask(task.MailTest)
 	<-running

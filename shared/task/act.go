@@ -103,13 +103,17 @@ func Cancel(ctx context.Context, tx *pg.Tx, owner uuid.UUID, id ID) (requested b
 	if state.Terminal() {
 		return false, fault.New(fault.Conflict, "task_ended", "This task has ended ("+string(state)+"): it can't be cancelled.")
 	}
+	kind, _ := LookupKind(id.Subscriber)
 	err = tx.QueryRow(ctx, `
-		UPDATE tasks SET
+		UPDATE tasks t SET
 			cancel_requested_at = clock_timestamp(),
-			state = CASE WHEN $4 OR state = 'pending' OR subscriber = ANY ($3) THEN 'cancelled' ELSE state END,
-			finished_at = CASE WHEN $4 OR state = 'pending' OR subscriber = ANY ($3) THEN clock_timestamp() END
-		WHERE event_id = $1 AND subscriber = $2
-		RETURNING state <> 'cancelled'`, id.Event, id.Subscriber, transactionalKinds(), state != Running).Scan(&requested)
+			state = CASE WHEN $4 OR t.state = 'pending' AND NOT $5 OR t.subscriber = ANY ($3) THEN 'cancelled' ELSE t.state END,
+			finished_at = CASE WHEN $4 OR t.state = 'pending' AND NOT $5 OR t.subscriber = ANY ($3) THEN clock_timestamp() END,
+			-- what its job did so far, which is read from there until now
+			started_at = `+startedSQL+`, attempts = `+attemptsSQL+`, errors = `+errorsSQL+`
+		FROM tasks own LEFT JOIN river_job j ON j.id = own.job_id
+		WHERE (t.event_id, t.subscriber) = ($1, $2) AND (own.event_id, own.subscriber) = ($1, $2)
+		RETURNING t.state <> 'cancelled'`, id.Event, id.Subscriber, transactionalKinds(), state != Running, kind.Apart).Scan(&requested)
 	if err != nil {
 		return false, err
 	}

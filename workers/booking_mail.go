@@ -29,9 +29,6 @@ func bookingMail(p *post) func(context.Context, *river.Job[task.BookingMailArgs]
 		if err != nil {
 			return err
 		}
-		if err := inOrder(ctx, p.db, job, n.Sequence, n.row.Sequence); err != nil {
-			return err
-		}
 		token, ok := "", false
 		if !p.keys.Zero() {
 			token, ok = p.keys.FindToken(booking.TokenPurpose, n.row.ID.String(), n.row.TokenHash)
@@ -39,7 +36,7 @@ func bookingMail(p *post) func(context.Context, *river.Job[task.BookingMailArgs]
 		if !ok {
 			return permanent(errors.New("the key that the booking's token was made with is not configured (SECRET_KEY)"))
 		}
-		return deliver(ctx, p, job, n.toVisitor(booking.ManageURL(p.url, n.owner.Handle, n.row.ID, token)))
+		return deliver(ctx, p, job, n.toVisitor(booking.ManageURL(p.url, n.owner.Handle, n.row.ID, token)), inOrder(job, n.Sequence, n.row.Sequence))
 	}
 }
 
@@ -126,34 +123,45 @@ func (n news) toVisitor(manage string) mail.Message {
 // inOrder keeps the mails of a kind about one booking in the order of their
 // sequence. One whose predecessor is still open is put off without losing an
 // attempt; when the predecessor has failed for good, it goes out alone. One that is
-// tried again is dropped when a later one was sent, or when none is to come that
-// would tell what became of the booking since, whose sequence is now: it would tell
-// what is so no more.
-func inOrder[A caused](ctx context.Context, db *pg.DB, job *river.Job[A], sequence, now int) error {
+// tried again is dropped when a later one was sent, or has begun to be, or when none
+// is to come that would tell what became of the booking since, whose sequence is
+// now: it would tell what is so no more.
+//
+// It looks in the transaction that takes the mail's turn, one mail of a booking
+// after the other: so no two of them are handed over at the same time.
+func inOrder[A caused](job *river.Job[A], sequence, now int) ownerCap {
 	owner, event := job.Args.Origin()
-	kind := job.Args.Kind()
-	var earlierOpen, laterSent, laterOpen bool
-	// a task that the relay has not made yet is that of an event which waits
-	err := db.QueryRow(ctx, `
-		SELECT coalesce(bool_or(sequence < $5 AND open), false), coalesce(bool_or(sequence > $5 AND sent), false),
-			coalesce(bool_or(sequence > $5 AND open), false) FROM (
-			SELECT (e.data->>'sequence')::int AS sequence, t.state = 'completed' AS sent,
-				t.state IN ('pending', 'running') OR t.event_id IS NULL AND q.event_id IS NOT NULL AND q.poisoned_at IS NULL AS open
-			FROM events e
-				LEFT JOIN tasks t ON t.event_id = e.id AND t.subscriber = $4
-				LEFT JOIN event_queue q ON q.event_id = e.id
-			WHERE e.subject = $1 AND e.type = ANY ($2) AND e.owner_id = $3 AND e.id <> $6) AS mails`,
-		job.Args.About(), []string{outbox.BookingCreated, outbox.BookingRescheduled, outbox.BookingCancelled}, owner, kind, sequence, event).
-		Scan(&earlierOpen, &laterSent, &laterOpen)
-	switch {
-	case err != nil:
-		return pg.Fault(err)
-	case laterSent:
-		return drop(ctx, db, job, "no mail: a later one about this booking went out before")
-	case now > sequence && !laterOpen:
-		return drop(ctx, db, job, "no mail: the booking was changed since, and none that says so is on its way")
-	case earlierOpen:
-		return river.JobSnooze(min(max(time.Since(job.CreatedAt)/4, time.Second), 30*time.Second))
-	}
-	return nil
+	kind, subject := job.Args.Kind(), job.Args.About()
+	return ownerCap{first: func(ctx context.Context, tx *pg.Tx) (wait time.Duration, refused string, err error) {
+		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock(hashtextextended($1, 0))`, "mails about "+subject+" "+kind); err != nil {
+			return 0, "", err
+		}
+		var earlierOpen, laterSent, laterOpen, laterTried bool
+		// a task that the relay has not made yet is that of an event which waits
+		err = tx.QueryRow(ctx, `
+			SELECT coalesce(bool_or(sequence < $5 AND open), false), coalesce(bool_or(sequence > $5 AND sent), false),
+				coalesce(bool_or(sequence > $5 AND open), false), coalesce(bool_or(sequence > $5 AND open AND tried), false) FROM (
+				SELECT (e.data->>'sequence')::int AS sequence, t.state = 'completed' AS sent,
+					t.state IN ('pending', 'running') OR t.event_id IS NULL AND q.event_id IS NOT NULL AND q.poisoned_at IS NULL AS open,
+					EXISTS (SELECT FROM mail_turns m WHERE m.event_id = e.id AND m.subscriber = $4) AS tried
+				FROM events e
+					LEFT JOIN tasks t ON t.event_id = e.id AND t.subscriber = $4
+					LEFT JOIN event_queue q ON q.event_id = e.id
+				WHERE e.subject = $1 AND e.type = ANY ($2) AND e.owner_id = $3 AND e.id <> $6) AS mails`,
+			subject, []string{outbox.BookingCreated, outbox.BookingRescheduled, outbox.BookingCancelled}, owner, kind, sequence, event).
+			Scan(&earlierOpen, &laterSent, &laterOpen, &laterTried)
+		switch {
+		case err != nil:
+			return 0, "", err
+		case laterSent:
+			return 0, "no mail: a later one about this booking went out before", nil
+		case laterTried:
+			return 0, "no mail: a later one about this booking is being sent already", nil
+		case now > sequence && !laterOpen:
+			return 0, "no mail: the booking was changed since, and none that says so is on its way", nil
+		case earlierOpen:
+			return min(max(time.Since(job.CreatedAt)/4, time.Second), 30*time.Second), "", nil
+		}
+		return 0, "", nil
+	}}
 }

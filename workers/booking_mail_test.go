@@ -49,8 +49,8 @@ type postOffice struct {
 	mu    sync.Mutex
 	taken []invitation
 	// answer decides about a mail; nil takes it
-	answer func(invitation) error
-	asked  int
+	answer  func(invitation) error
+	refused int
 }
 
 func newPostOffice(t *testing.T) *postOffice {
@@ -95,7 +95,7 @@ func (o *postOffice) to(address string) (all []invitation) {
 func (o *postOffice) refusals() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.asked - len(o.taken)
+	return o.refused
 }
 
 type delivery struct {
@@ -127,9 +127,13 @@ func (d *delivery) Data(r io.Reader) error {
 	m.replyTo = read.Header.Get("Reply-To")
 	m.open(d.o.t, read.Header.Get("Content-Type"), read.Header.Get("Content-Transfer-Encoding"), read.Body)
 	d.o.mu.Lock()
+	answer := d.o.answer
+	d.o.mu.Unlock()
+	err = answer(m) // it may take its time
+	d.o.mu.Lock()
 	defer d.o.mu.Unlock()
-	d.o.asked++
-	if err := d.o.answer(m); err != nil {
+	if err != nil {
+		d.o.refused++
 		return err
 	}
 	d.o.taken = append(d.o.taken, m)
@@ -447,6 +451,62 @@ func TestBookingMailThatFailsForGood(t *testing.T) {
 	r.settled()
 	r.inSequence(1, 2)
 	r.says(a, "sent")
+}
+
+// A mail that had failed for good and is tried again while a later one is with the
+// mail server, or is to be tried once more, must not come after it: it is dropped.
+func TestEarlierMailTriedAgain(t *testing.T) {
+	for name, busy := range map[string]bool{"meanwhile": true, "between attempts": false} {
+		t.Run(name, func(t *testing.T) {
+			r := newReception(t)
+			arrived, release := make(chan struct{}, 9), make(chan struct{})
+			r.post.answers(func(m invitation) error {
+				switch {
+				case m.to != visitorMail:
+					return nil
+				case strings.HasPrefix(m.subject, "Booked"):
+					return refusal(550)
+				case busy:
+					arrived <- struct{}{}
+					<-release
+					return nil
+				}
+				return refusal(451)
+			})
+			r.relays()
+			r.workers(func(int) time.Duration { return 50 * time.Millisecond }, true)
+			a := r.booked(nil)
+			r.says(a, "failed")
+			r.cancelled(a)
+			first, second := r.task(a, 0, task.BookingMail), r.task(a, 1, task.BookingMail)
+			if busy {
+				<-arrived
+			} else {
+				r.state(second, task.Retryable)
+			}
+			r.post.answers(func(m invitation) error {
+				if m.to == visitorMail && strings.HasPrefix(m.subject, "Cancelled") && !busy {
+					select {
+					case <-release:
+					default:
+						return refusal(451)
+					}
+				}
+				return nil
+			})
+			if err := r.retry(first); err != nil {
+				t.Fatal(err)
+			}
+			if d := r.state(first, task.Cancelled); !strings.Contains(d.LastError, "a later one about this booking is being sent already") {
+				t.Errorf("%+v", d.Task)
+			}
+			close(release)
+			r.state(second, task.Completed)
+			r.settled()
+			r.inSequence(1)
+			r.says(a, "sent")
+		})
+	}
 }
 
 // The relay makes tasks in whatever order: the mail of a change whose

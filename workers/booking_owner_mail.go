@@ -22,10 +22,7 @@ func bookingOwnerMail(p *post) func(context.Context, *river.Job[task.BookingOwne
 		if err != nil {
 			return err
 		}
-		if err := inOrder(ctx, p.db, job, n.Sequence, n.row.Sequence); err != nil {
-			return err
-		}
-		return deliver(ctx, p, job, n.toOwner(), perOwner(20, time.Hour))
+		return deliver(ctx, p, job, n.toOwner(), inOrder(job, n.Sequence, n.row.Sequence), perOwner(20, time.Hour))
 	}
 }
 

@@ -44,6 +44,10 @@ type ownerCap struct {
 	per  time.Duration
 	// never: the mail doesn't wait for a turn of its recipient's
 	never bool
+	// first is asked in the transaction that takes the turn, before everything else:
+	// it may have the mail put off, or dropped for a reason. It is the only one that
+	// is looked at in its ownerCap.
+	first func(ctx context.Context, tx *pg.Tx) (wait time.Duration, refused string, err error)
 }
 
 // uncapped is for mails that have a limit of their own and that nobody else's
@@ -121,7 +125,8 @@ const turnsSQL = `
 
 // take takes the turn. If none is free it takes none: refused says which cap
 // forbids the mail, or wait when the recipient's next turn may be free. The locks
-// make those who ask at the same time ask in turn, the owner's always first.
+// make those who ask at the same time ask in turn, those of what is asked first, then
+// the owner's, always in this order.
 func (t turn) take(ctx context.Context, tx *pg.Tx, caps []ownerCap) (wait time.Duration, refused string, err error) {
 	lock := func(key string) error {
 		_, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock(hashtextextended($1, 0))`, key)
@@ -129,7 +134,13 @@ func (t turn) take(ctx context.Context, tx *pg.Tx, caps []ownerCap) (wait time.D
 	}
 	waits := true
 	for _, c := range caps {
-		if c.never {
+		switch {
+		case c.first != nil:
+			if wait, refused, err := c.first(ctx, tx); err != nil || wait > 0 || refused != "" {
+				return wait, refused, err
+			}
+			continue
+		case c.never:
 			waits = false
 			continue
 		}

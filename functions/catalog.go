@@ -8,6 +8,7 @@ import (
 	"standmeet/functions/bookings"
 	"standmeet/functions/corpus"
 	"standmeet/functions/events"
+	"standmeet/functions/obsidian"
 	"standmeet/functions/tasks"
 	"standmeet/functions/webhooks"
 	"standmeet/shared/op"
@@ -21,6 +22,7 @@ func Catalog(d Deps) op.Catalog {
 	a := d.account()
 	x := d.access()
 	b := bookings.Deps{DB: d.DB, Keys: d.Keys, PublicURL: d.PublicURL}
+	v := obsidian.Deps{DB: d.DB, Blobs: d.Blobs}
 	w := webhooks.Deps{DB: d.DB, Keys: d.Keys, Egress: d.Egress}
 	return op.NewCatalog(
 		access.Submit(x),
@@ -59,6 +61,12 @@ func Catalog(d Deps) op.Catalog {
 		corpus.PublicList(c),
 		corpus.PublicGet(c),
 		corpus.PublicSearch(c),
+
+		obsidian.Import(v),
+		obsidian.UploadURL(v),
+		obsidian.Export(v),
+		obsidian.Asset(v),
+		obsidian.PublicAsset(v),
 
 		tasks.Overview(t),
 		tasks.List(t),

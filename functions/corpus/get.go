@@ -5,6 +5,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"standmeet/functions/obsidian"
 	"standmeet/shared/auth"
 	notes "standmeet/shared/corpus"
 	"standmeet/shared/op"
@@ -36,6 +37,9 @@ func Get(d Deps) *op.Operation {
 			return o, err
 		}
 		if o.Links, err = notes.LinksOf(ctx, d.DB, c.OwnerID, o.Note, nil); err != nil {
+			return o, err
+		}
+		if err = obsidian.Attachments(ctx, d.DB, c.OwnerID, o.Note, o.Links, func(_ notes.Link, p string) string { return obsidian.AssetURL(p) }); err != nil {
 			return o, err
 		}
 		if o.Truncated, err = notes.Truncated(ctx, d.DB, o.Note); err != nil {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"standmeet/functions/obsidian"
 	"standmeet/shared/auth"
 	notes "standmeet/shared/corpus"
 	"standmeet/shared/op"
@@ -104,6 +105,9 @@ func PublicGet(d Deps) *op.Operation {
 		}
 		o.Note, o.Body = published(n), *n.Body
 		if o.Links, err = notes.LinksOf(ctx, d.DB, owner, n, seen); err != nil {
+			return o, err
+		}
+		if err = obsidian.Attachments(ctx, d.DB, owner, n, o.Links, obsidian.PublicAssetURL(in.Handle, n)); err != nil {
 			return o, err
 		}
 		o.Backlinks, err = notes.Backlinks(ctx, d.DB, owner, n, seen)

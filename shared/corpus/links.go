@@ -30,8 +30,18 @@ type Link struct {
 	Block   string `json:"block,omitempty"`
 	Text    string `json:"text,omitempty" jsonschema:"what a reader sees"`
 	Embed   bool   `json:"embed,omitempty"`
-	State   string `json:"state" enum:"resolved,unresolved,ambiguous" jsonschema:"resolved to one note; unresolved: there is none; ambiguous: several have this name"`
+	State   string `json:"state" enum:"resolved,unresolved,ambiguous" jsonschema:"resolved to one note or attachment; unresolved: there is none; ambiguous: several have this name"`
 	Note    *Named `json:"note,omitempty" jsonschema:"the note that it leads to"`
+	File    *File  `json:"file,omitempty" jsonschema:"the attachment that it leads to"`
+}
+
+// File is an attachment that a link leads to.
+type File struct {
+	Path        string `json:"path" jsonschema:"where it lies in the vault"`
+	URL         string `json:"url" jsonschema:"where it is read, from the server's address on"`
+	ContentType string `json:"content_type"`
+	Size        int64  `json:"size"`
+	SHA256      string `json:"sha256"`
 }
 
 // The states of a link.
@@ -53,36 +63,63 @@ type Named struct {
 // once. A target may be an address, a path, or a note's title, alias or slug, in
 // this order, and then by its last part alone; one with a '#' may first of all be
 // a title or alias that holds it. Notes of the note's own genre come
-// before wiki, output and raw notes. A nil seen is the owner; otherwise only
+// before wiki, output and raw notes, and of several of one name the one that
+// stands beside it. A nil seen is the owner; otherwise only
 // notes of these visibilities, and no raw ones, are there.
 func LinksOf(ctx context.Context, q pg.Querier, owner uuid.UUID, n Note, seen []Visibility) ([]Link, error) {
-	var targets [][]target
-	var wholes []string
-	links, known := []Link{}, map[text.Link]bool{}
-	for _, l := range text.Extract([]byte(*n.Body)).Links {
-		if l.Target == "" || known[l] {
-			continue // within the note itself
-		}
-		if known[l] = true; len(links) == MaxLinks {
-			break
-		}
-		links = append(links, Link{Target: l.Target, Heading: l.Heading, Block: l.Block, Text: l.Text, Embed: l.Embed})
-		whole := cmp.Or(l.Whole, l.Target)
-		wholes, targets = append(wholes, whole), append(targets, meanings(whole))
-	}
-	found, err := candidates(ctx, q, owner, slices.Concat(targets...), seen)
+	read := readLinks(text.Extract([]byte(*n.Body)).Links)
+	found, err := candidates(ctx, q, owner, slices.Concat(read.targets...), seen)
 	if err != nil {
 		return nil, err
 	}
-	for i := range links {
+	return read.resolve(found, standOf(n.Genre, n.Path)), nil
+}
+
+// linksRead are the different links of a note to other notes, with what each may
+// mean.
+type linksRead struct {
+	links   []Link
+	wholes  []string
+	targets [][]target
+}
+
+func readLinks(all []text.Link) (r linksRead) {
+	r.links = []Link{}
+	known := map[text.Link]bool{}
+	for _, l := range all {
+		if l.Target == "" || known[l] {
+			continue // within the note itself
+		}
+		if known[l] = true; len(r.links) == MaxLinks {
+			break
+		}
+		r.links = append(r.links, Link{Target: l.Target, Heading: l.Heading, Block: l.Block, Text: l.Text, Embed: l.Embed})
+		whole := cmp.Or(l.Whole, l.Target)
+		r.wholes, r.targets = append(r.wholes, whole), append(r.targets, meanings(whole))
+	}
+	return r
+}
+
+func (r linksRead) resolve(found directory, from stand) []Link {
+	for i := range r.links {
+		l := &r.links[i]
 		var t target
-		links[i].State, links[i].Note, t = found.first(targets[i], n.Genre)
+		l.State, l.Note, t = found.first(r.targets[i], from)
 		if t.whole {
-			links[i].Target, links[i].Heading, links[i].Block = wholes[i], "", ""
+			l.Target, l.Heading, l.Block = r.wholes[i], "", ""
 		}
 	}
-	return links, nil
+	return r.links
 }
+
+// stand is where a note stands whose links are resolved.
+type stand struct {
+	genre Genre
+	// dir is the path of what it stands under, with a final '/'.
+	dir string
+}
+
+func standOf(g Genre, path string) stand { return stand{g, path[:strings.LastIndexByte(path, '/')+1]} }
 
 // Backlinks lists the notes that link to n, last changed first, as the search
 // index knows them. seen: see LinksOf.
@@ -102,6 +139,7 @@ func Backlinks(ctx context.Context, q pg.Querier, owner uuid.UUID, n Note, seen 
 	}
 	type linking struct {
 		note    Named
+		stand   stand
 		targets [][]target
 	}
 	var all []target
@@ -111,7 +149,7 @@ func Backlinks(ctx context.Context, q pg.Querier, owner uuid.UUID, n Note, seen 
 		if err := row.Scan(&l.note.ID, &l.note.Genre, &path, &l.note.Title, &links); err != nil {
 			return l, err
 		}
-		l.note.URI = uri(l.note.Genre, path, l.note.ID)
+		l.note.URI, l.stand = uri(l.note.Genre, path, l.note.ID), standOf(l.note.Genre, path)
 		for _, name := range links {
 			// a part is how it may have been found; the whole decides
 			if !strings.HasPrefix(name, partOf) && slices.ContainsFunc(linkKeys(name), func(key string) bool { return slices.Contains(wanted, key) }) {
@@ -131,7 +169,7 @@ func Backlinks(ctx context.Context, q pg.Querier, owner uuid.UUID, n Note, seen 
 	backlinks := []Named{}
 	for _, s := range sources {
 		leads := slices.ContainsFunc(s.targets, func(ts []target) bool {
-			_, to, _ := found.first(ts, s.note.Genre)
+			_, to, _ := found.first(ts, s.stand)
 			return to != nil && to.ID == n.ID
 		})
 		if leads && len(backlinks) < MaxBacklinks {
@@ -167,7 +205,7 @@ func meanings(s string) []target {
 }
 
 // first resolves the first of a link's meanings that is there.
-func (d directory) first(meanings []target, from Genre) (state string, to *Named, t target) {
+func (d directory) first(meanings []target, from stand) (state string, to *Named, t target) {
 	for _, t := range meanings {
 		if state, to = d.resolve(t, from); state != Unresolved {
 			return state, to, t
@@ -196,8 +234,8 @@ func parseTarget(s string) target {
 	parts := strings.Split(rest, "/")
 	t.last = parts[len(parts)-1]
 	for i, p := range parts {
-		if slug, _ := text.Slug(p); slug != "" && !t.address {
-			parts[i] = slug
+		if !t.address && strings.Trim(p, ".") != "" {
+			parts[i], _ = slugs(p)
 		}
 	}
 	t.path = strings.Join(parts, "/")
@@ -229,7 +267,7 @@ func candidates(ctx context.Context, q pg.Querier, owner uuid.UUID, targets []ta
 			ids = append(ids, t.id)
 		}
 		if !t.address {
-			slug, _ := text.Slug(t.last)
+			slug, _ := slugs(t.last)
 			keys = append(keys, nameKey(t.name), nameKey(t.last), nameKey(slug))
 		}
 	}
@@ -249,23 +287,29 @@ func candidates(ctx context.Context, q pg.Querier, owner uuid.UUID, targets []ta
 	found := directory{}
 	var c candidate
 	_, err = pgx.ForEachRow(rows, []any{&c.ID, &c.Genre, &c.path, &c.slug, &c.Title, &c.aliases}, func() error {
-		c.URI, c.title = uri(c.Genre, c.path, c.ID), text.FoldName(c.Title)
-		for i, a := range c.aliases {
-			c.aliases[i] = text.FoldName(a)
-		}
-		for _, name := range usable(append([]string{c.title, c.slug, c.path, c.ID.String()}, c.aliases...)) {
-			found[name] = append(found[name], c)
-		}
+		found.add(c)
 		c = candidate{}
 		return nil
 	})
 	return found, pg.Fault(err)
 }
 
+func (d directory) add(c candidate) {
+	c.URI, c.title = uri(c.Genre, c.path, c.ID), text.FoldName(c.Title)
+	folded := make([]string, len(c.aliases))
+	for i, a := range c.aliases {
+		folded[i] = text.FoldName(a)
+	}
+	c.aliases = folded
+	for _, name := range usable(append([]string{c.title, c.slug, c.path, c.ID.String()}, c.aliases...)) {
+		d[name] = append(d[name], c)
+	}
+}
+
 // resolve tells what a target means in a note of a genre. What the index
 // offered is compared with the notes as they are.
-func (d directory) resolve(t target, from Genre) (state string, to *Named) {
-	lastSlug, _ := text.Slug(t.last)
+func (d directory) resolve(t target, from stand) (state string, to *Named) {
+	lastSlug, _ := slugs(t.last)
 	var near []candidate
 	for _, name := range usable([]string{t.name, t.path, t.last, lastSlug, t.id.String()}) {
 		for _, c := range d[name] {
@@ -296,12 +340,17 @@ func (d directory) resolve(t target, from Genre) (state string, to *Named) {
 		)
 	}
 	for _, ways := range [][]func(candidate) bool{whole, last} {
-		for _, genre := range []Genre{from, Wiki, Output, Raw} {
+		for _, genre := range []Genre{from.genre, Wiki, Output, Raw} {
 			for _, is := range ways {
 				var hits []candidate
 				for _, c := range near {
 					if c.Genre == genre && is(c) && (t.genre == "" || c.Genre == t.genre) {
 						hits = append(hits, c)
+					}
+				}
+				if len(hits) > 1 {
+					if beside := slices.DeleteFunc(slices.Clone(hits), func(c candidate) bool { return standOf(c.Genre, c.path) != from }); len(beside) == 1 {
+						hits = beside
 					}
 				}
 				switch len(hits) {

@@ -54,6 +54,7 @@ const (
 	WebhookDisabled      = "webhook.disabled"
 	WebhookSecretRotated = "webhook.secret_rotated"
 	DeliveryRequested    = "webhook.delivery_requested"
+	VaultImported        = "obsidian.imported"
 )
 
 // Types lists every declared event type, ordered by name.
@@ -78,6 +79,7 @@ func Types() []Type {
 		{Name: CodeRevoked, Description: "An access code was revoked.", Exposed: true},
 		{Name: NoteChanged, Description: "A note was created, changed, moved, deleted or restored.", Subscribers: []string{"corpus.index"}, Exposed: true, Facts: []string{"genre", "version", "visibility", "was_visibility", "change"}},
 		{Name: MailTestRequested, Description: "The owner asked for a test mail.", Subscribers: []string{"mail.test"}},
+		{Name: VaultImported, Description: "The import of a vault was committed, and changed something.", Exposed: true, Facts: []string{"created", "updated", "unchanged", "deleted", "attachments"}},
 		{Name: PeriodicRunRequested, Description: "The owner asked for a periodic job to run now.", Subscribers: []string{"periodic.run"}},
 		{Name: TaskCancelRequested, Description: "The owner cancelled a task.", Command: true},
 		{Name: TaskRetryRequested, Description: "The owner asked for a task to be tried again.", Command: true},

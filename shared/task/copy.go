@@ -1,5 +1,7 @@
 package task
 
+import "fmt"
+
 // Say is the copy table: the one sentence for a side effect in a state. It
 // states what is so, nothing else; only a completed task is spoken of as done.
 // A kind that is not declared gets sentences that fit every kind.
@@ -35,6 +37,18 @@ func IndexedInPart() string {
 // IndexedTruncated is said of an indexed note that is too long for the index.
 func IndexedTruncated() string {
 	return "Saved and indexed, but the note is too long for search to know all of its words: those at its end may not find it."
+}
+
+// VaultImported is said of an import. pending is how many of the vault's notes search
+// doesn't know as they are; a negative one says that it could not be read.
+func VaultImported(pending int64) string {
+	switch {
+	case pending < 0:
+		return "The import is committed. Whether search knows all of it yet can't be told right now."
+	case pending == 0:
+		return "The import is committed, and search knows all of the vault's notes as they are."
+	}
+	return fmt.Sprintf("The import is committed. Search doesn't know %d of the vault's notes as they are yet.", pending)
 }
 
 // CodeMailFailed is said of a mail with an access code that did not get out, when

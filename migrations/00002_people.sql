@@ -89,6 +89,10 @@ CREATE TABLE availability (
     buffer_minutes integer NOT NULL,
     lead_minutes  integer NOT NULL,
     horizon_days  integer NOT NULL,
+    -- the longest booking that a visitor may ask for
+    max_duration_min integer NOT NULL DEFAULT 480,
+    -- visitors book with an access code alone
+    requires_code boolean NOT NULL DEFAULT false,
     updated_at    timestamptz NOT NULL DEFAULT now()
 );
 
@@ -102,6 +106,8 @@ CREATE TABLE bookings (
     busy         tstzrange NOT NULL,
     -- the owner's time zone when it was booked or moved
     time_zone    text NOT NULL,
+    -- the visitor's, if they said so
+    visitor_zone text,
     name         text NOT NULL,
     email        text NOT NULL,
     topic        text NOT NULL DEFAULT '',

@@ -1,6 +1,7 @@
 package workers
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -61,12 +62,12 @@ func readNews(ctx context.Context, db *pg.DB, c task.Caused) (n news, err error)
 	return n, lasting(err)
 }
 
-// when says a time in the owner's zone and in UTC.
-func when(start, end time.Time, zone string) string {
+// when says a time in the owner's zone, and for whoever reads elsewhere in theirs,
+// or in UTC if it is unknown ("").
+func when(start, end time.Time, zone, theirs string) string {
 	said := booking.When(start, end, zone)
-	if utc := booking.When(start, end, "UTC"); utc != said {
-		// the same in UTC, for whoever reads elsewhere
-		said += "\n      " + utc
+	if other := booking.When(start, end, cmp.Or(theirs, "UTC")); other != said {
+		said += "\n      " + other
 	}
 	return said
 }
@@ -81,7 +82,7 @@ func (n news) toVisitor(manage string) mail.Message {
 	method := booking.Request
 	paragraphs := []string{fmt.Sprintf("Hello %s,", n.row.Name)}
 	at := booking.When(n.StartsAt, n.EndsAt, n.TimeZone)
-	facts := "When: " + when(n.StartsAt, n.EndsAt, n.TimeZone)
+	facts := "When: " + when(n.StartsAt, n.EndsAt, n.TimeZone, n.row.VisitorZone)
 	switch {
 	case n.State == booking.Cancelled:
 		method = booking.CancelMethod

@@ -31,7 +31,7 @@ func bookingOwnerMail(p *post) func(context.Context, *river.Job[task.BookingOwne
 func (n news) toOwner() mail.Message {
 	verb, sentence := "Booked", "Somebody booked a time with you."
 	by := map[booking.By]string{booking.ByOwner: "You", booking.ByVisitor: "The visitor"}[n.By]
-	facts := []string{"When: " + when(n.StartsAt, n.EndsAt, n.TimeZone)}
+	facts := []string{"When: " + when(n.StartsAt, n.EndsAt, n.TimeZone, "")}
 	switch {
 	case n.State == booking.Cancelled:
 		verb, sentence = "Cancelled", by+" cancelled a booking. Its time is free again."

@@ -29,9 +29,13 @@ type Deps struct {
 	PublicURL string
 }
 
-func (d Deps) keyed() error {
-	if d.Keys.Zero() {
+// ready refuses what would need a link with a secret in it where none can be made.
+func (d Deps) ready() error {
+	switch {
+	case d.Keys.Zero():
 		return fault.New(fault.Conflict, "keys_not_configured", "No key for secrets is configured (SECRET_KEY), so nothing was saved.")
+	case d.PublicURL == "":
+		return fault.New(fault.Conflict, "public_url_not_configured", "The address of the page is not configured (PUBLIC_URL), so links would lead nowhere, and nothing was saved.")
 	}
 	return nil
 }
@@ -149,7 +153,7 @@ func reach(ctx context.Context, c auth.Caller, q pg.Querier, id uuid.UUID, token
 	who = booking.ByVisitor
 	if token == "" {
 		who = booking.ByOwner
-		if err := op.CallFrom(ctx).Owner(c); err != nil {
+		if err := asOwner(ctx, c); err != nil {
 			return r, who, err
 		}
 	}
@@ -160,6 +164,19 @@ func reach(ctx context.Context, c auth.Caller, q pg.Querier, id uuid.UUID, token
 		return booking.Row{}, who, fault.NotFound("booking")
 	}
 	return r, who, nil
+}
+
+// asOwner refuses a caller who comes without a visitor's proof and is not an owner
+// with the operation's scope, and tells a visitor what they need.
+func asOwner(ctx context.Context, c auth.Caller) error {
+	err := op.CallFrom(ctx).Owner(c)
+	f := fault.From(err)
+	if f == nil || c.Kind == auth.Owner {
+		return err
+	}
+	told := *f
+	told.Detail = "This needs the booking's manage_token, which its visitor has from the answer or the mail about the booking, or a token or a session of the owner."
+	return &told
 }
 
 // owner is how calendars and mails call one.

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -258,13 +259,38 @@ func TestAvailability(t *testing.T) {
 	if got := w.must(w.other, "GET", "/v1/availability", nil); got.at("bookable") != false {
 		t.Errorf("another owner's: %s", got.raw)
 	}
+	// so it is for each day, and for the zone
+	week := func(a answer) string {
+		var days []string
+		for day := range a.at("weekly").(object) {
+			days = append(days, day)
+		}
+		slices.Sort(days)
+		return strings.Join(days, " ")
+	}
+	day := []object{{"from": "10:00", "to": "11:00"}}
+	for _, c := range []struct {
+		weekly any
+		want   string
+	}{
+		{object{"tuesday": day}, "monday sunday tuesday"}, {object{"monday": nil}, "sunday tuesday"}, {object{"sunday": []object{}, "friday": day}, "friday tuesday"},
+		{object{}, "friday tuesday"}, {nil, ""}, {object{"monday": day}, "monday"},
+	} {
+		if got := w.must(w.token, "PUT", "/v1/availability", object{"weekly": c.weekly}); week(got) != c.want || got.at("bookable") != (c.want != "") {
+			t.Errorf("%v: %s, want %s", c.weekly, got.raw, c.want)
+		}
+	}
+	if got := w.must(w.token, "PUT", "/v1/availability", object{"time_zone": nil}); got.at("time_zone") != "UTC" {
+		t.Errorf("%s", got.raw)
+	}
 	before := w.rows()
 	hours := func(from, to string) object { return object{"monday": []object{{"from": from, "to": to}}} }
 	for _, c := range []struct {
 		set   object
 		field string
 	}{
-		{object{"time_zone": "Berlin"}, "time_zone"}, {object{"time_zone": "Local"}, "time_zone"}, {object{"time_zone": "localtime"}, "time_zone"},
+		{object{"time_zone": ""}, "time_zone"}, {object{"time_zone": " "}, "time_zone"}, {object{"max_duration_min": 4}, "max_duration_min"}, {object{"max_duration_min": 29}, "max_duration_min"},
+		{object{"weekly": object{"monday": ""}}, "weekly.monday"}, {object{"time_zone": "Berlin"}, "time_zone"}, {object{"time_zone": "Local"}, "time_zone"}, {object{"time_zone": "localtime"}, "time_zone"},
 		{object{"time_zone": "../etc/passwd"}, "time_zone"}, {object{"time_zone": "right/UTC"}, "time_zone"}, {object{"time_zone": "Europe/"}, "time_zone"}, {object{"time_zone": "CEST"}, "time_zone"},
 		{object{"weekly": hours("9:00", "17:00")}, "weekly.monday[0].from"}, {object{"weekly": hours("09:00", "24:01")}, "weekly.monday[0].to"},
 		{object{"weekly": hours("24:00", "24:00")}, "weekly.monday[0].to"}, {object{"weekly": hours("17:00", "09:00")}, "weekly.monday[0].to"}, {object{"weekly": hours("09:00", "09:10")}, "weekly.monday[0]"},
@@ -644,10 +670,100 @@ func TestQuota(t *testing.T) {
 	w.refused(w.call(both, "POST", create, request(day(11))), 409, "quota_used_up")
 	w.must(w.visitor(unlimited, one), "POST", create, request(day(11)))
 	// one that has ended is none
+	w.exec(`UPDATE codes SET revoked_at = now() WHERE id <> $1`, one)
+	w.refused(w.call(both, "POST", create, request(day(12))), 409, "quota_used_up")
 	w.exec(`UPDATE codes SET revoked_at = now()`)
-	w.must(both, "POST", create, request(day(12)))
+	w.refused(w.call(both, "POST", create, request(day(12))), 401, "visitor_session_expired")
+	w.must("", "POST", create, request(day(12)))
 	if n := w.count(`SELECT count(*) FROM bookings WHERE code_id IS NULL`); n != 1 {
 		t.Errorf("%d bookings without a code", n)
+	}
+}
+
+// Where booking needs a code, none of its quota can be gone around.
+func TestRequiresCode(t *testing.T) {
+	w := setup(t)
+	w.open(object{"requires_code": true})
+	one := w.code(1)
+	session, other := w.visitor(one), w.visitor(w.code(0))
+	strangers := uuid.New()
+	w.exec(`INSERT INTO codes (id, owner_id, code_hash, hint) SELECT $1, id, $2, 'XXXX' FROM owners WHERE handle = 'other'`, strangers, strangers[:])
+	before := w.rows()
+	for name, token := range map[string]string{"nobody": "", "another owner's visitor": w.visitor(strangers), "another owner": w.other} {
+		a := w.call(token, "POST", create, request(day(3)))
+		if w.refused(a, 403, "code_required"); !strings.Contains(a.text("detail"), "Redeem") {
+			t.Errorf("%s: %s", name, a.raw)
+		}
+	}
+	w.refused(w.call(other, "POST", create, request(day(3))), 409, "quota_used_up")
+	if after := w.rows(); after != before {
+		t.Errorf("%s, before %s", after, before)
+	}
+	// everybody sees what is free, and that a code is needed
+	if s := w.must("", "GET", create+"/slots", nil); s.at("requires_code") != true || len(s.at("slots").([]any)) == 0 {
+		t.Errorf("%.300s", s.raw)
+	}
+	a := w.must(session, "POST", create, request(day(3)))
+	w.refused(w.call(session, "POST", create, request(day(4))), 409, "quota_used_up")
+	w.refused(w.call("", "POST", create, request(day(4))), 403, "code_required")
+	// the owner needs none, and who has a booking may manage it
+	w.must(w.token, "POST", create, request(day(5)))
+	w.must("", "POST", "/v1/bookings/"+a.text("booking.id")+"/reschedule", object{"manage_token": a.text("manage_token"), "start": day(6)})
+	// a code that ends while it is used
+	w.exec(`UPDATE codes SET revoked_at = now() WHERE id = $1`, one)
+	w.refused(w.call("", "POST", create, request(day(7)), "Cookie", "sm_visitor="+session), 403, "code_required")
+	if set := w.must(w.token, "PUT", "/v1/availability", object{"requires_code": nil}); set.at("requires_code") != false {
+		t.Errorf("%s", set.raw)
+	}
+	w.must("", "POST", create, request(day(7)))
+}
+
+func TestMaxDuration(t *testing.T) {
+	w := setup(t)
+	w.open(object{"max_duration_min": 60})
+	long := with(request(day(3)), object{"duration_min": 90})
+	before := w.rows()
+	w.refused(w.call("", "POST", create, long), 400, "invalid_request")
+	w.refused(w.call("", "GET", create+"/slots?duration_min=90", nil), 400, "invalid_request")
+	w.refused(w.call(w.token, "PUT", "/v1/availability", object{"slot_minutes": 90}), 400, "invalid_request")
+	if after := w.rows(); after != before {
+		t.Errorf("%s, before %s", after, before)
+	}
+	if s := w.must("", "GET", create+"/slots?duration_min=60", nil); s.at("max_duration_min") != 60.0 {
+		t.Errorf("%.300s", s.raw)
+	}
+	a := w.book(day(3), object{"duration_min": 60})
+	move := "/v1/bookings/" + a.text("booking.id") + "/reschedule"
+	w.refused(w.call("", "POST", move, object{"manage_token": a.text("manage_token"), "start": day(4), "duration_min": 90}), 400, "invalid_request")
+	w.must(w.token, "POST", move, object{"start": day(4), "duration_min": 90})
+	// the length that it has may be kept
+	w.must("", "POST", move, object{"manage_token": a.text("manage_token"), "start": day(5)})
+	if set := w.must(w.token, "PUT", "/v1/availability", object{"max_duration_min": nil}); set.at("max_duration_min") != 480.0 {
+		t.Errorf("%s", set.raw)
+	}
+	w.book(day(6), object{"duration_min": 480})
+}
+
+// The time is said in the visitor's zone too, if they name one.
+func TestVisitorsZone(t *testing.T) {
+	w := setup(t)
+	w.open(nil)
+	a := w.book(day(3), object{"time_zone": "Asia/Tokyo"})
+	if a.text("booking.visitor_time_zone") != "Asia/Tokyo" || !strings.Contains(a.text("booking.visitor_when"), "09:00–09:30 Asia/Tokyo (UTC+09:00)") {
+		t.Errorf("%s", a.raw)
+	}
+	if b := w.book(day(4), object{"time_zone": "UTC"}); b.text("booking.visitor_time_zone") != "UTC" || b.at("booking.visitor_when") != nil {
+		t.Errorf("%s", b.raw)
+	}
+	if b := w.book(day(5), nil); b.at("booking.visitor_time_zone") != nil || b.at("booking.visitor_when") != nil {
+		t.Errorf("%s", b.raw)
+	}
+	before := w.rows()
+	for _, zone := range []string{"Tokyo", "../x", "Local"} {
+		w.refused(w.call("", "POST", create, with(request(day(6)), object{"time_zone": zone})), 400, "invalid_request")
+	}
+	if after := w.rows(); after != before {
+		t.Errorf("%s, before %s", after, before)
 	}
 }
 
@@ -706,7 +822,7 @@ func TestWhoMayManage(t *testing.T) {
 			"reschedule": w.call(c.caller, "POST", "/v1/bookings/"+c.id+"/reschedule", with(maps.Clone(move))),
 			"file":       w.call(c.caller, "GET", create+"/"+c.id+".ics"+strings.Replace(query, "manage_token", "token", 1), nil),
 		} {
-			if a.status != c.status || a.text("code") != c.code || strings.Contains(a.raw, "vera@") {
+			if a.status != c.status || a.text("code") != c.code || strings.Contains(a.raw, "vera@") || (c.status == 401 || c.status == 403) != strings.Contains(a.text("detail"), "manage_token") {
 				t.Errorf("%s by %s: %d %s", what, c.who, a.status, a.raw)
 			}
 		}
@@ -976,6 +1092,13 @@ func TestFeed(t *testing.T) {
 	w.refused(w.call(w.token, "DELETE", "/v1/calendar-feed", nil), 404, "not_found")
 	first := w.must(w.token, "POST", "/v1/calendar-feed", nil, "Idempotency-Key", "k")
 	path := strings.TrimPrefix(first.text("url"), publicURL)
+	told := w.must(w.token, "GET", "/v1/availability", nil)
+	if since, err := time.Parse(time.RFC3339, told.text("calendar_feed_since")); err != nil || time.Since(since) > time.Hour || strings.Contains(told.raw, strings.TrimSuffix(path[len("/v1/public/me/calendar/"):], ".ics")) {
+		t.Errorf("%s", told.raw)
+	}
+	if other := w.must(w.other, "GET", "/v1/availability", nil); other.at("calendar_feed_since") != nil {
+		t.Errorf("another owner's: %s", other.raw)
+	}
 	if first.status != 201 || !strings.HasPrefix(path, "/v1/public/me/calendar/") || w.must(w.token, "POST", "/v1/calendar-feed", nil, "Idempotency-Key", "k").raw != first.raw {
 		t.Fatalf("%d %s", first.status, first.raw)
 	}
@@ -1018,15 +1141,23 @@ func TestFeed(t *testing.T) {
 	}
 }
 
-func TestWithoutKeys(t *testing.T) {
+func TestWithoutKeysOrAddress(t *testing.T) {
 	w := setup(t)
-	d := bookings.Deps{DB: w.db}
-	s := httptest.NewServer(op.NewCatalog(bookings.Create(d)).Handler(&op.Server{}))
-	t.Cleanup(s.Close)
 	w.open(nil)
 	before := w.rows()
-	w.url = s.URL
-	w.refused(w.call("", "POST", create, request(day(3))), 409, "keys_not_configured")
+	keys, err := secret.ParseKeys(strings.Repeat("QUJD", 11))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for code, d := range map[string]bookings.Deps{"keys_not_configured": {DB: w.db, PublicURL: publicURL}, "public_url_not_configured": {DB: w.db, Keys: keys}} {
+		store := &auth.Store{DB: w.db}
+		t.Cleanup(func() { store.Flush(context.Background()) })
+		s := httptest.NewServer(op.NewCatalog(bookings.Create(d), bookings.CreateFeed(d)).Handler(&op.Server{Authenticate: store.Authenticate}))
+		t.Cleanup(s.Close)
+		w.url = s.URL
+		w.refused(w.call("", "POST", create, request(day(3))), 409, code)
+		w.refused(w.call(w.token, "POST", "/v1/calendar-feed", nil), 409, code)
+	}
 	if after := w.rows(); after != before {
 		t.Errorf("%s, before %s", after, before)
 	}

@@ -41,13 +41,14 @@ func Create(d Deps) *op.Operation {
 		DurationMin int       `json:"duration_min,omitempty" minimum:"5" maximum:"480" jsonschema:"how long it is, all of it within the owner's hours; the owner's slot length if left out"`
 		Name        string    `json:"name" minLength:"1" maxLength:"200" jsonschema:"the visitor's"`
 		Email       string    `json:"email" minLength:"1" maxLength:"320" jsonschema:"one plain address, where the calendar invitation goes"`
+		TimeZone    string    `json:"time_zone,omitempty" maxLength:"64" jsonschema:"the visitor's, as an IANA name such as Asia/Tokyo: the mail and the page of the booking then say the time in it too"`
 		Topic       string    `json:"topic,omitempty" maxLength:"2000" jsonschema:"what it is about: plain text"`
 		Website     string    `json:"website,omitempty" maxLength:"2000" jsonschema:"Leave it out or empty: forms hide this field from people, and what fills it in is refused."`
 	}
 	return op.NewWrite(op.Spec{
 		Name: "bookings.create", Method: "POST", Path: "/v1/public/{handle}/bookings", Status: http.StatusCreated, Access: op.Public,
 		Summary: "Book a time",
-		Description: "Books a free slot of an owner. A visitor's access code counts it, if the code has a limit. The booking is saved when this is answered; notification says where the mail with the calendar invitation stands, and bookings.get with manage_token says it later. " +
+		Description: "Books a free slot of an owner. A visitor's access code counts it, if the code has a limit; where bookings.slots says requires_code, nobody books without one (code_required). The booking is saved when this is answered; notification says where the mail with the calendar invitation stands, and bookings.get with manage_token says it later. " +
 			"A time that somebody else was faster to book is slot_taken; one that bookings.slots would not list is slot_not_offered. 120 within an hour are taken from one address.",
 		MaxBody: 64 << 10,
 		Say:     func(o any) string { return o.(Created).Sentence },
@@ -55,23 +56,29 @@ func Create(d Deps) *op.Operation {
 		if strings.TrimSpace(in.Website) != "" {
 			return t, fault.New(fault.Unprocessable, "website_filled", "Leave the field website empty: it is there for programs that fill in every field. Nothing was saved.")
 		}
-		if err := d.keyed(); err != nil {
+		if err := d.ready(); err != nil {
 			return t, err
 		}
 		if err := minute(in.Start); err != nil {
 			return t, err
 		}
-		n := booking.New{ID: uuid.New(), Start: in.Start, DurationMin: in.DurationMin, Name: booking.OneLine(in.Name), Topic: booking.Lines(in.Topic)}
+		n := booking.New{ID: uuid.New(), Start: in.Start, DurationMin: in.DurationMin, Zone: in.TimeZone, Name: booking.OneLine(in.Name), Topic: booking.Lines(in.Topic)}
 		if n.Name == "" {
 			return t, fault.InvalidField("name", "too_short", "name must not be empty.")
 		}
 		if n.Email, err = email.Parse(in.Email); err != nil {
 			return t, fault.InvalidField("email", "invalid_format", "email must be one plain e-mail address, like name@example.com.")
 		}
+		if n.Zone != "" {
+			if _, err := booking.Zone(n.Zone); err != nil {
+				return t, err
+			}
+		}
 		p, err := auth.OwnerOf(ctx, tx, in.Handle)
 		if err != nil {
 			return t, err
 		}
+		n.Own = c.Kind == auth.Owner && c.OwnerID == p.ID
 		n.Owner, n.TokenHash = p.ID, secret.Hash(d.Keys.Token(booking.TokenPurpose, n.ID.String()))
 		for _, g := range c.Grants {
 			if g.OwnerID == p.ID {

@@ -30,7 +30,7 @@ func CreateFeed(d Deps) *op.Operation {
 		Description: "Makes a secret address by which a calendar app can subscribe to the owner's bookings. An earlier address stops working. Whoever has the address can read who booked what.",
 		Tool:        &op.Tool{Destructive: true},
 	}, d.DB, func(ctx context.Context, tx *pg.Tx, c auth.Caller, _ in) (made, error) {
-		if err := d.keyed(); err != nil {
+		if err := d.ready(); err != nil {
 			return made{}, err
 		}
 		event := outbox.NewID()

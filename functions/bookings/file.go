@@ -35,7 +35,7 @@ func File(d Deps) *op.Operation {
 		Produces:    calendarType,
 	}, func(ctx context.Context, c auth.Caller, in in) (op.File, error) {
 		if in.Token == "" {
-			if err := op.CallFrom(ctx).Owner(c); err != nil {
+			if err := asOwner(ctx, c); err != nil {
 				return op.File{}, err
 			}
 		}

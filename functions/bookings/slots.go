@@ -25,12 +25,14 @@ func Slots(d Deps) *op.Operation {
 		DurationMin int    `json:"duration_min,omitempty" minimum:"5" maximum:"480" jsonschema:"how long the booking would be; the owner's slot length if left out"`
 	}
 	type out struct {
-		Bookable    bool           `json:"bookable" jsonschema:"false: the owner takes no bookings"`
-		TimeZone    string         `json:"time_zone" jsonschema:"the owner's"`
-		DurationMin int            `json:"duration_min"`
-		From        time.Time      `json:"from"`
-		To          time.Time      `json:"to"`
-		Slots       []booking.Slot `json:"slots" jsonschema:"what could be booked when this was answered, by its start"`
+		Bookable       bool           `json:"bookable" jsonschema:"false: the owner takes no bookings"`
+		TimeZone       string         `json:"time_zone" jsonschema:"the owner's"`
+		DurationMin    int            `json:"duration_min"`
+		MaxDurationMin int            `json:"max_duration_min" jsonschema:"the longest that a visitor may ask for"`
+		RequiresCode   bool           `json:"requires_code" jsonschema:"true: they can be booked with a redeemed access code alone"`
+		From           time.Time      `json:"from"`
+		To             time.Time      `json:"to"`
+		Slots          []booking.Slot `json:"slots" jsonschema:"what could be booked when this was answered, by its start"`
 	}
 	return op.New(op.Spec{
 		Name: "bookings.slots", Method: "GET", Path: "/v1/public/{handle}/bookings/slots", Access: op.Public,
@@ -46,8 +48,11 @@ func Slots(d Deps) *op.Operation {
 		if err != nil {
 			return o, err
 		}
+		if err := a.Allows(in.DurationMin); err != nil {
+			return o, err
+		}
 		now := time.Now()
-		o = out{Bookable: a.Bookable, TimeZone: a.TimeZone, DurationMin: int(a.Length(in.DurationMin) / time.Minute)}
+		o = out{Bookable: a.Bookable, TimeZone: a.TimeZone, DurationMin: int(a.Length(in.DurationMin) / time.Minute), MaxDurationMin: a.MaxDurationMin, RequiresCode: a.RequiresCode}
 		if o.From, err = moment("from", in.From, a.TimeZone, 0); err != nil {
 			return o, err
 		}

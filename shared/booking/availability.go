@@ -22,6 +22,8 @@ const (
 	DefaultBufferMinutes = 0
 	DefaultLeadMinutes   = 60
 	DefaultHorizonDays   = 365
+	// MaxDuration is also the longest slot, in minutes.
+	MaxDuration = 480
 
 	maxRanges = 12
 )
@@ -59,19 +61,22 @@ func (w *Week) empty() bool {
 
 // Availability is when an owner can be booked.
 type Availability struct {
-	Bookable      bool       `json:"bookable" jsonschema:"false: no day has hours, so nobody can book"`
-	TimeZone      string     `json:"time_zone" jsonschema:"IANA name of the zone that the hours are in"`
-	Weekly        Week       `json:"weekly" jsonschema:"the hours of each weekday; a day that is absent can't be booked"`
-	SlotMinutes   int        `json:"slot_minutes" jsonschema:"how far apart starts are, and how long a booking is that says nothing else"`
-	BufferMinutes int        `json:"buffer_minutes" jsonschema:"what stays free after each booking"`
-	LeadMinutes   int        `json:"lead_minutes" jsonschema:"how long before its start a visitor must book at the latest"`
-	HorizonDays   int        `json:"horizon_days" jsonschema:"how far ahead a visitor may book"`
-	UpdatedAt     *time.Time `json:"updated_at,omitempty" jsonschema:"absent: never set, these are the defaults"`
+	Bookable       bool       `json:"bookable" jsonschema:"false: no day has hours, so nobody can book"`
+	TimeZone       string     `json:"time_zone" jsonschema:"IANA name of the zone that the hours are in"`
+	Weekly         Week       `json:"weekly" jsonschema:"the hours of each weekday; a day that is absent can't be booked"`
+	SlotMinutes    int        `json:"slot_minutes" jsonschema:"how far apart starts are, and how long a booking is that says nothing else"`
+	BufferMinutes  int        `json:"buffer_minutes" jsonschema:"what stays free after each booking"`
+	LeadMinutes    int        `json:"lead_minutes" jsonschema:"how long before its start a visitor must book at the latest"`
+	HorizonDays    int        `json:"horizon_days" jsonschema:"how far ahead a visitor may book"`
+	MaxDurationMin int        `json:"max_duration_min" jsonschema:"the longest booking that a visitor may ask for"`
+	RequiresCode   bool       `json:"requires_code" jsonschema:"true: visitors book with a redeemed access code alone. Everybody still sees the free times"`
+	UpdatedAt      *time.Time `json:"updated_at,omitempty" jsonschema:"absent: never set, these are the defaults"`
 }
 
 func unset() Availability {
 	return Availability{
 		TimeZone: "UTC", SlotMinutes: DefaultSlotMinutes, BufferMinutes: DefaultBufferMinutes, LeadMinutes: DefaultLeadMinutes, HorizonDays: DefaultHorizonDays,
+		MaxDurationMin: MaxDuration,
 	}
 }
 
@@ -101,8 +106,8 @@ func availability(ctx context.Context, q pg.Querier, owner uuid.UUID, lock strin
 	a := unset()
 	var weekly []byte
 	err := q.QueryRow(ctx, `
-		SELECT time_zone, weekly, slot_minutes, buffer_minutes, lead_minutes, horizon_days, updated_at FROM availability WHERE owner_id = $1`+lock, owner).
-		Scan(&a.TimeZone, &weekly, &a.SlotMinutes, &a.BufferMinutes, &a.LeadMinutes, &a.HorizonDays, &a.UpdatedAt)
+		SELECT time_zone, weekly, slot_minutes, buffer_minutes, lead_minutes, horizon_days, max_duration_min, requires_code, updated_at FROM availability WHERE owner_id = $1`+lock, owner).
+		Scan(&a.TimeZone, &weekly, &a.SlotMinutes, &a.BufferMinutes, &a.LeadMinutes, &a.HorizonDays, &a.MaxDurationMin, &a.RequiresCode, &a.UpdatedAt)
 	if pg.IsNoRows(err) {
 		return a, nil
 	}
@@ -140,9 +145,11 @@ func SetAvailability(ctx context.Context, tx *pg.Tx, owner uuid.UUID, a Availabi
 	}
 	a.Bookable = !a.Weekly.empty()
 	err = tx.QueryRow(ctx, `
-		INSERT INTO availability AS a (owner_id, time_zone, weekly, slot_minutes, buffer_minutes, lead_minutes, horizon_days) VALUES ($1, $2, $3, $4, $5, $6, $7)
-		ON CONFLICT (owner_id) DO UPDATE SET time_zone = $2, weekly = $3, slot_minutes = $4, buffer_minutes = $5, lead_minutes = $6, horizon_days = $7, updated_at = clock_timestamp()
-		RETURNING updated_at`, owner, a.TimeZone, weekly, a.SlotMinutes, a.BufferMinutes, a.LeadMinutes, a.HorizonDays).Scan(&a.UpdatedAt)
+		INSERT INTO availability AS a (owner_id, time_zone, weekly, slot_minutes, buffer_minutes, lead_minutes, horizon_days, max_duration_min, requires_code)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+		ON CONFLICT (owner_id) DO UPDATE SET time_zone = $2, weekly = $3, slot_minutes = $4, buffer_minutes = $5, lead_minutes = $6, horizon_days = $7,
+			max_duration_min = $8, requires_code = $9, updated_at = clock_timestamp()
+		RETURNING updated_at`, owner, a.TimeZone, weekly, a.SlotMinutes, a.BufferMinutes, a.LeadMinutes, a.HorizonDays, a.MaxDurationMin, a.RequiresCode).Scan(&a.UpdatedAt)
 	return a, err
 }
 
@@ -175,6 +182,9 @@ func (a *Availability) check() error {
 	}
 	if _, err := Zone(a.TimeZone); err != nil {
 		faults = append(faults, fault.From(err).Fields...)
+	}
+	if a.MaxDurationMin < a.SlotMinutes {
+		refuse("max_duration_min", "too_small", "must not be less than slot_minutes (%d)", a.SlotMinutes)
 	}
 	for day, hours := range a.Weekly.days() {
 		name := "weekly." + strings.ToLower(time.Weekday((day+1)%7).String())

@@ -42,6 +42,8 @@ type Booking struct {
 	DurationMin int        `json:"duration_min"`
 	TimeZone    string     `json:"time_zone" jsonschema:"the owner's time zone"`
 	When        string     `json:"when" jsonschema:"start and end in the owner's time zone, in words"`
+	VisitorZone string     `json:"visitor_time_zone,omitempty" jsonschema:"the visitor's, if they said so"`
+	VisitorWhen string     `json:"visitor_when,omitempty" jsonschema:"the same in the visitor's time zone, if that is another"`
 	Name        string     `json:"name" jsonschema:"the visitor's"`
 	Email       string     `json:"email" jsonschema:"the visitor's"`
 	Topic       string     `json:"topic"`
@@ -88,14 +90,17 @@ func (r Row) change(by By) Change {
 }
 
 const columns = `id, owner_id, code_id, starts_at, ends_at, time_zone, name, email, topic, state, sequence, token_hash, mail_event, mail_state,
-	created_at, updated_at, cancelled_at, coalesce(cancelled_by, '')`
+	created_at, updated_at, cancelled_at, coalesce(cancelled_by, ''), coalesce(visitor_zone, '')`
 
 func scan(row pgx.CollectableRow) (r Row, err error) {
 	err = row.Scan(&r.ID, &r.Owner, &r.CodeID, &r.Start, &r.End, &r.TimeZone, &r.Name, &r.Email, &r.Topic, &r.State, &r.Sequence, &r.TokenHash,
-		&r.MailEvent, &r.MailState, &r.CreatedAt, &r.UpdatedAt, &r.CancelledAt, &r.CancelledBy)
+		&r.MailEvent, &r.MailState, &r.CreatedAt, &r.UpdatedAt, &r.CancelledAt, &r.CancelledBy, &r.VisitorZone)
 	r.Start, r.End, r.CreatedAt, r.UpdatedAt = r.Start.UTC(), r.End.UTC(), r.CreatedAt.UTC(), r.UpdatedAt.UTC()
 	r.DurationMin = int(r.End.Sub(r.Start) / time.Minute)
 	r.When = When(r.Start, r.End, r.TimeZone)
+	if r.VisitorZone != "" && r.VisitorZone != r.TimeZone {
+		r.VisitorWhen = When(r.Start, r.End, r.VisitorZone)
+	}
 	return r, err
 }
 
@@ -176,17 +181,18 @@ func When(start, end time.Time, zone string) string {
 	}
 	const day, clock = "Monday, 2 January 2006", "15:04"
 	s, e := start.In(loc), end.In(loc)
-	until := e.Format(clock) + " " + zone
-	switch {
-	case offset(s) != offset(e): // the clock changes meanwhile
-		until += " (" + offset(s) + ", then " + offset(e) + ")"
-	case offset(s) != zone:
-		until += " (" + offset(s) + ")"
-	}
+	from, dash, until := s.Format(day+", "+clock), "–", e.Format(clock)
 	if s.Format(time.DateOnly) != e.Format(time.DateOnly) {
-		return s.Format(day+", "+clock) + " to " + e.Format(day) + ", " + until
+		dash, until = " to ", e.Format(day)+", "+until
 	}
-	return s.Format(day+", "+clock) + "–" + until
+	switch {
+	case offset(s) != offset(e):
+		// the clock is changed meanwhile, and may show an end before the start
+		return from + " (" + offset(s) + ") to " + until + " (" + offset(e) + "), " + zone
+	case offset(s) != zone:
+		zone += " (" + offset(s) + ")"
+	}
+	return from + dash + until + " " + zone
 }
 
 func offset(t time.Time) string {

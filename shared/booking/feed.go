@@ -52,6 +52,12 @@ func FeedHash(ctx context.Context, q pg.Querier, owner uuid.UUID) (hash []byte, 
 	return hash, pg.Fault(err)
 }
 
+// FeedSince is when an owner's calendar feed was made; nil when there is none.
+func FeedSince(ctx context.Context, q pg.Querier, owner uuid.UUID) (since *time.Time, err error) {
+	err = q.QueryRow(ctx, `SELECT max(created_at) FROM calendar_feeds WHERE owner_id = $1`, owner).Scan(&since)
+	return since, pg.Fault(err)
+}
+
 // Feed reads the confirmed bookings of an owner's calendar feed by their start.
 // Cancelled ones are not in it: what leaves a feed leaves the calendars that
 // subscribe to it.

@@ -2,6 +2,7 @@ package booking
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sort"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"standmeet/shared/fault"
 	"standmeet/shared/pg"
 )
 
@@ -41,6 +43,15 @@ func (a Availability) Length(durationMin int) time.Duration {
 		durationMin = a.SlotMinutes
 	}
 	return time.Duration(durationMin) * time.Minute
+}
+
+// Allows refuses a length that a visitor may not ask for: fault on field
+// duration_min.
+func (a Availability) Allows(durationMin int) error {
+	if durationMin > a.MaxDurationMin {
+		return fault.InvalidField("duration_min", "too_large", fmt.Sprintf("duration_min may be %d at most here.", a.MaxDurationMin))
+	}
+	return nil
 }
 
 func (a Availability) buffer() time.Duration { return time.Duration(a.BufferMinutes) * time.Minute }

@@ -215,8 +215,10 @@ func TestWhen(t *testing.T) {
 	for _, c := range [][4]string{
 		{"2027-03-29T07:00:00Z", "2027-03-29T07:30:00Z", "Europe/Berlin", "Monday, 29 March 2027, 09:00–09:30 Europe/Berlin (UTC+02:00)"},
 		{"2027-03-26T08:00:00Z", "2027-03-26T08:30:00Z", "Europe/Berlin", "Friday, 26 March 2027, 09:00–09:30 Europe/Berlin (UTC+01:00)"},
-		{"2027-03-28T00:30:00Z", "2027-03-28T01:30:00Z", "Europe/Berlin", "Sunday, 28 March 2027, 01:30–03:30 Europe/Berlin (UTC+01:00, then UTC+02:00)"},
-		{"2027-10-31T00:30:00Z", "2027-10-31T01:30:00Z", "Europe/Berlin", "Sunday, 31 October 2027, 02:30–02:30 Europe/Berlin (UTC+02:00, then UTC+01:00)"},
+		{"2027-03-28T00:30:00Z", "2027-03-28T01:30:00Z", "Europe/Berlin", "Sunday, 28 March 2027, 01:30 (UTC+01:00) to 03:30 (UTC+02:00), Europe/Berlin"},
+		{"2027-10-31T00:30:00Z", "2027-10-31T01:30:00Z", "Europe/Berlin", "Sunday, 31 October 2027, 02:30 (UTC+02:00) to 02:30 (UTC+01:00), Europe/Berlin"},
+		{"2027-10-31T00:30:00Z", "2027-10-31T01:00:00Z", "Europe/Berlin", "Sunday, 31 October 2027, 02:30 (UTC+02:00) to 02:00 (UTC+01:00), Europe/Berlin"},
+		{"2027-10-30T21:30:00Z", "2027-10-31T01:00:00Z", "Europe/Berlin", "Saturday, 30 October 2027, 23:30 (UTC+02:00) to Sunday, 31 October 2027, 02:00 (UTC+01:00), Europe/Berlin"},
 		{"2027-03-29T07:00:00Z", "2027-03-29T07:30:00Z", "America/New_York", "Monday, 29 March 2027, 03:00–03:30 America/New_York (UTC-04:00)"},
 		{"2027-03-29T07:00:00Z", "2027-03-29T07:30:00Z", "Australia/Lord_Howe", "Monday, 29 March 2027, 18:00–18:30 Australia/Lord_Howe (UTC+11:00)"},
 		{"2027-07-29T07:00:00Z", "2027-07-29T07:30:00Z", "Australia/Lord_Howe", "Thursday, 29 July 2027, 17:30–18:00 Australia/Lord_Howe (UTC+10:30)"},

@@ -17,6 +17,7 @@ const noOverlap = "bookings_no_overlap"
 // The faults of a time that can't be had.
 var (
 	errTaken      = fault.New(fault.Conflict, "slot_taken", "This time is taken. Choose another.")
+	errCode       = fault.New(fault.Forbidden, "code_required", "Here a time can be booked with an access code alone. Redeem yours first, and book in the session that it gives.")
 	errNotOffered = fault.New(fault.Unprocessable, "slot_not_offered", "This time is not offered. Choose one of the free slots.")
 )
 
@@ -29,16 +30,28 @@ type New struct {
 	// DurationMin 0 is the owner's slot length.
 	DurationMin        int
 	Name, Email, Topic string
+	// Zone is the visitor's time zone; "" is unknown.
+	Zone string
 	// Codes are the owner's access codes that the visitor redeemed; the first one
 	// whose quota is not used up counts the booking.
 	Codes []uuid.UUID
+	// Own: it is the owner who books, and needs no code.
+	Own bool
 }
 
 // Create makes a booking and records event. Faults: slot_not_offered (422), also
-// when the owner takes no bookings; slot_taken (409); quota_used_up (409).
+// when the owner takes no bookings; slot_taken (409); quota_used_up (409);
+// code_required (403); duration_min too large (400).
 func Create(ctx context.Context, tx *pg.Tx, n New, event uuid.UUID, now time.Time) error {
 	a, err := LockAvailability(ctx, tx, n.Owner)
 	if err != nil {
+		return err
+	}
+	coded := !a.RequiresCode || n.Own
+	if !coded && len(n.Codes) == 0 {
+		return errCode
+	}
+	if err := a.Allows(n.DurationMin); err != nil {
 		return err
 	}
 	length := a.Length(n.DurationMin)
@@ -49,11 +62,14 @@ func Create(ctx context.Context, tx *pg.Tx, n New, event uuid.UUID, now time.Tim
 	if err != nil {
 		return err
 	}
+	if !coded && code == nil {
+		return errCode
+	}
 	end := n.Start.Add(length)
 	r, err := one(ctx, tx, `
-		INSERT INTO bookings (id, owner_id, code_id, starts_at, ends_at, busy, time_zone, name, email, topic, token_hash, mail_event)
-		VALUES ($1, $2, $3, $4, $5, tstzrange($4, $6), $7, $8, $9, $10, $11, $12) RETURNING `+columns,
-		n.ID, n.Owner, code, n.Start, end, end.Add(a.buffer()), a.TimeZone, n.Name, n.Email, n.Topic, n.TokenHash, event)
+		INSERT INTO bookings (id, owner_id, code_id, starts_at, ends_at, busy, time_zone, name, email, topic, token_hash, mail_event, visitor_zone)
+		VALUES ($1, $2, $3, $4, $5, tstzrange($4, $6), $7, $8, $9, $10, $11, $12, nullif($13, '')) RETURNING `+columns,
+		n.ID, n.Owner, code, n.Start, end, end.Add(a.buffer()), a.TimeZone, n.Name, n.Email, n.Topic, n.TokenHash, event, n.Zone)
 	if err != nil {
 		return taken(err)
 	}
@@ -138,7 +154,8 @@ func (r Row) begun(by By, now time.Time) error {
 // is one change of one row: the new time is free or nothing changes, and the old
 // time is not in its own way. durationMin 0 keeps the length. changed is false
 // when the booking was at that time already. Faults: booking_cancelled,
-// booking_begun, slot_taken (409), slot_not_offered (422).
+// booking_begun, slot_taken (409), slot_not_offered (422), and for a visitor
+// duration_min too large (400).
 //
 // The owner's availability must be locked before the booking is.
 func Reschedule(ctx context.Context, tx *pg.Tx, a Availability, r Row, start time.Time, durationMin int, by By, event uuid.UUID, now time.Time) (changed bool, err error) {
@@ -150,6 +167,9 @@ func Reschedule(ctx context.Context, tx *pg.Tx, a Availability, r Row, start tim
 	}
 	length := r.End.Sub(r.Start)
 	if durationMin != 0 {
+		if err := a.Allows(durationMin); err != nil && by == ByVisitor {
+			return false, err
+		}
 		length = a.Length(durationMin)
 	}
 	end := start.Add(length)

@@ -3,13 +3,63 @@ package guest
 import (
 	"net/http"
 	"net/url"
+	"time"
+
+	"github.com/google/uuid"
 
 	"standmeet/functions/page"
+	rules "standmeet/shared/booking"
 	"standmeet/shared/fault"
 )
 
 // booking is what is shown of one.
-type booking struct{ ID, State, When, Name, Topic string }
+type booking struct {
+	ID, State, When, Name, Topic string
+	// VisitorWhen is When in the visitor's time zone; empty where that reads the same
+	// or is unknown.
+	VisitorWhen string `json:"visitor_when"`
+	VisitorZone string `json:"visitor_time_zone"`
+	Start       time.Time
+	DurationMin int `json:"duration_min"`
+}
+
+// Open: the visitor may still change it.
+func (b booking) Open() bool { return b.State == string(rules.Confirmed) && b.Start.After(time.Now()) }
+
+// moving is the form by which a booking is moved.
+type moving struct {
+	Days []day
+	// Earlier and Later lead to other days; may be empty.
+	Earlier, Later string
+}
+
+// day is one of the owner's, with what is free on it.
+type day struct {
+	Name  string
+	Times []free
+}
+
+type free struct{ Start, Text string }
+
+// booking reads the booking that the address names, for whoever has its token.
+func (v visit) booking(token string) (view, booking, error) {
+	var answer struct {
+		Booking  booking
+		Sentence string
+	}
+	id := v.r.PathValue("id")
+	if _, err := v.call(v.r.Context(), "bookings.get", map[string]any{"id": id, "manage_token": token}, &answer); err != nil {
+		return view{}, booking{}, unproved(err)
+	}
+	out := view{Title: "Your booking with " + v.name(), Base: v.base, Booking: &answer.Booking, Token: token, Text: answer.Sentence}
+	if answer.Booking.State == string(rules.Cancelled) {
+		out.Title += " is cancelled"
+	}
+	out.Self = v.base + "/bookings/" + answer.Booking.ID
+	out.Move = v.address("/bookings/"+answer.Booking.ID+"/move", url.Values{"token": {token}})
+	out.File = rules.FileURL("", v.owner.Handle, uuid.MustParse(answer.Booking.ID), token)
+	return out, answer.Booking, nil
+}
 
 func (p *pages) booking(w http.ResponseWriter, r *http.Request) {
 	v, err := p.enter(r)
@@ -17,23 +67,30 @@ func (p *pages) booking(w http.ResponseWriter, r *http.Request) {
 		p.fail(w, r, err)
 		return
 	}
-	token := r.URL.Query().Get("token")
-	var answer struct {
-		Booking  booking
-		Sentence string
-	}
-	if _, err := v.call(r.Context(), "bookings.get", map[string]any{"id": r.PathValue("id"), "manage_token": token}, &answer); err != nil {
-		p.fail(w, r, unproved(err))
+	out, _, err := v.booking(r.URL.Query().Get("token"))
+	if err != nil {
+		p.fail(w, r, err)
 		return
-	}
-	out := view{Title: "Your booking with " + v.name(), Base: v.base, Booking: &answer.Booking, Token: token, Text: answer.Sentence}
-	if answer.Booking.State == "cancelled" {
-		out.Title = "Your booking with " + v.name() + " is cancelled"
 	}
 	page.Show(w, markup, 0, out)
 }
 
-func (p *pages) cancel(w http.ResponseWriter, r *http.Request) {
+func (p *pages) cancel(w http.ResponseWriter, r *http.Request) { p.change(w, r, "bookings.cancel") }
+
+func (p *pages) askMove(w http.ResponseWriter, r *http.Request) {
+	v, err := p.enter(r)
+	if err != nil {
+		p.fail(w, r, err)
+		return
+	}
+	p.showMove(w, v, 0, r.URL.Query().Get("token"), "")
+}
+
+func (p *pages) move(w http.ResponseWriter, r *http.Request) { p.change(w, r, "bookings.reschedule") }
+
+// change does what a form asks for and leads back to the booking. What can't be
+// done to it now is said where another time can be chosen.
+func (p *pages) change(w http.ResponseWriter, r *http.Request, operation string) {
 	if err := page.ReadForm(w, r); err != nil {
 		p.fail(w, r, err)
 		return
@@ -44,11 +101,111 @@ func (p *pages) cancel(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	id, token := r.PathValue("id"), r.PostForm.Get("token")
-	if _, err := v.call(r.Context(), "bookings.cancel", map[string]any{"id": id, "manage_token": token}, nil); err != nil {
+	args := map[string]any{"id": id, "manage_token": token}
+	moves := operation == "bookings.reschedule"
+	if moves {
+		start := r.PostForm.Get("start")
+		if _, err := time.Parse(time.RFC3339, start); err != nil {
+			p.showMove(w, v, http.StatusBadRequest, token, "Choose one of the times.")
+			return
+		}
+		args["start"] = start
+	}
+	_, err = v.call(r.Context(), operation, args, nil)
+	if f := fault.From(err); moves && f != nil && (f.Kind == fault.Conflict || f.Kind == fault.Unprocessable || f.Kind == fault.RateLimited) {
+		f = page.Refuse(w, r, p.server, "guest", err)
+		p.showMove(w, v, f.Status(), token, f.Detail)
+		return
+	}
+	if err != nil {
 		p.fail(w, r, unproved(err))
 		return
 	}
 	http.Redirect(w, r, v.address("/bookings/"+id, url.Values{"token": {token}}), http.StatusSeeOther)
+}
+
+// showMove shows the free times from the day on that the query names, for two
+// weeks. Without a script each is a button to be chosen.
+func (p *pages) showMove(w http.ResponseWriter, v visit, status int, token, alert string) {
+	out, b, err := v.booking(token)
+	if err != nil {
+		p.fail(w, v.r, err)
+		return
+	}
+	if out.Alert = alert; !b.Open() {
+		page.Show(w, markup, status, out)
+		return
+	}
+	var slots struct {
+		Zone  string `json:"time_zone"`
+		From  time.Time
+		To    time.Time
+		Slots []rules.Slot
+	}
+	args := map[string]any{"handle": v.owner.Handle, "duration_min": b.DurationMin}
+	if from := v.r.URL.Query().Get("from"); from != "" {
+		args["from"] = from
+	}
+	if _, err := v.call(v.r.Context(), "bookings.slots", args, &slots); err != nil {
+		p.fail(w, v.r, err)
+		return
+	}
+	zone, err := rules.Zone(slots.Zone)
+	if err != nil {
+		p.fail(w, v.r, err)
+		return
+	}
+	theirs := zone
+	if b.VisitorZone != "" {
+		if theirs, err = rules.Zone(b.VisitorZone); err != nil {
+			theirs = zone // known when it was booked
+		}
+	}
+	out.Title = "Move your booking with " + v.name()
+	out.Text = "Choose another time. The booking stays as it is until you press the button. Times are those of " + zone.String() + "."
+	if theirs != zone {
+		out.Text += " In brackets they are those of " + theirs.String() + "."
+	}
+	out.Moving = &moving{Days: days(slots.Slots, zone, theirs)}
+	at := func(from time.Time) string {
+		return v.address("/bookings/"+b.ID+"/move", url.Values{"token": {token}, "from": {from.UTC().Format(time.RFC3339)}})
+	}
+	length := slots.To.Sub(slots.From)
+	if now := time.Now(); slots.From.After(now) {
+		out.Moving.Earlier = at(later(slots.From.Add(-length), now))
+	}
+	out.Moving.Later = at(slots.To)
+	page.Show(w, markup, status, out)
+}
+
+func later(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
+}
+
+// days groups slots by the owner's day and says each in both zones. Where the
+// clock is changed on a day, each time has its offset: one may come twice.
+func days(slots []rules.Slot, zone, theirs *time.Location) (all []day) {
+	for _, s := range slots {
+		start, end, there := s.Start.In(zone), s.End.In(zone), s.Start.In(theirs)
+		name := start.Format("Monday, 2 January 2006")
+		if len(all) == 0 || all[len(all)-1].Name != name {
+			all = append(all, day{Name: name})
+		}
+		text := start.Format("15:04") + "–" + end.Format("15:04")
+		midnight := time.Date(start.Year(), start.Month(), start.Day(), 0, 0, 0, 0, zone)
+		if midnight.Format("-07:00") != midnight.AddDate(0, 0, 1).Format("-07:00") {
+			text += " UTC" + start.Format("-07:00")
+		}
+		if theirs != zone {
+			text += " (" + there.Format("Mon 15:04") + ")"
+		}
+		d := &all[len(all)-1]
+		d.Times = append(d.Times, free{s.Start.UTC().Format(time.RFC3339), text})
+	}
+	return all
 }
 
 // unproved puts it as a visitor with a wrong link understands it, who has nothing

@@ -29,6 +29,8 @@ import (
 //	POST /@{handle}/code                    redeems the code, leads to /@{handle}
 //	GET  /@{handle}/bookings/{id}?token=…   a booking
 //	POST /@{handle}/bookings/{id}           cancels it, leads back to it
+//	GET  /@{handle}/bookings/{id}/move?token=…&from=…  offers other times
+//	POST /@{handle}/bookings/{id}/move      moves it, leads back to it
 //
 // GET and HEAD use up nothing: programs that look at mails follow links. The
 // owner's name is read from db.
@@ -42,6 +44,8 @@ func Pages(cat op.Catalog, s *op.Server, db *pg.DB) http.Handler {
 	mux.HandleFunc("POST /{at}/code", p.redeem)
 	mux.HandleFunc("GET /{at}/bookings/{id}", p.booking)
 	mux.HandleFunc("POST /{at}/bookings/{id}", p.cancel)
+	mux.HandleFunc("GET /{at}/bookings/{id}/move", p.askMove)
+	mux.HandleFunc("POST /{at}/bookings/{id}/move", p.move)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		p.fail(w, r, fault.New(fault.NotFoundKind, "not_found", "There is nothing at this address."))
 	})
@@ -91,6 +95,10 @@ type view struct {
 
 	Booking *booking
 	Token   string
+	// Self is its page without the token, Move the one on which it is moved, and File
+	// the calendar file.
+	Self, Move, File string
+	Moving           *moving
 }
 
 type noteLink struct{ Title, Address string }
@@ -112,11 +120,22 @@ var markup = template.Must(page.Layout(`{{with .Alert}}<p role="alert">{{.}}</p>
 </form>
 {{end}}{{with .Booking}}<dl>
 <dt>When</dt><dd>{{.When}}</dd>
-<dt>Name</dt><dd>{{.Name}}</dd>
+{{with .VisitorWhen}}<dt>In your time zone</dt><dd>{{.}}</dd>
+{{end}}<dt>Name</dt><dd>{{.Name}}</dd>
 {{with .Topic}}<dt>Topic</dt><dd>{{.}}</dd>
 {{end}}</dl>
-{{if eq .State "confirmed"}}<form method="post" action="{{$.Base}}/bookings/{{.ID}}"><input type="hidden" name="token" value="{{$.Token}}"><button>Cancel this booking</button></form>
-{{end}}{{end}}{{if not .Home}}{{with .Base}}<p><a href="{{.}}">Back</a></p>
+{{if and .Open (not $.Moving)}}<p><a href="{{$.Move}}">Move this booking</a></p>
+<form method="post" action="{{$.Self}}"><input type="hidden" name="token" value="{{$.Token}}"><button>Cancel this booking</button></form>
+{{end}}{{if not $.Moving}}<p><a href="{{$.File}}">Calendar file (.ics)</a></p>
+{{end}}{{end}}{{with .Moving}}<form method="post" action="{{$.Self}}/move"><input type="hidden" name="token" value="{{$.Token}}">
+{{range .Days}}<fieldset><legend>{{.Name}}</legend>
+{{range .Times}}<label><input type="radio" name="start" value="{{.Start}}" required> {{.Text}}</label>
+{{end}}</fieldset>
+{{else}}<p>No time is free on these days.</p>
+{{end}}{{if .Days}}<button>Move the booking</button>
+{{end}}</form>
+<p>{{with .Earlier}}<a href="{{.}}">Earlier days</a> {{end}}<a href="{{.Later}}">Later days</a></p>
+{{end}}{{if not .Home}}{{with .Base}}<p><a href="{{.}}">Back</a></p>
 {{end}}{{end}}`))
 
 // fail shows a failure in words.

@@ -379,7 +379,7 @@ func TestBookingPage(t *testing.T) {
 		t.Fatalf("%d %.300s", slots.status, slots.raw)
 	}
 	start, _ := items[len(items)-1].(map[string]any)["start"].(string)
-	made := w.send(http.DefaultClient, "POST", "/v1/public/me/bookings", "application/json", `{"start":"`+start+`","name":"Eve <b>","email":"eve@example.test","topic":"<script>alert(1)</script>"}`)
+	made := w.send(http.DefaultClient, "POST", "/v1/public/me/bookings", "application/json", `{"start":"`+start+`","name":"Eve <b>","email":"eve@example.test","time_zone":"America/New_York","topic":"<script>alert(1)</script>"}`)
 	token, _ := made.body["manage_token"].(string)
 	booking, _ := made.body["booking"].(map[string]any)
 	id, _ := booking["id"].(string)
@@ -420,6 +420,10 @@ func TestBookingPage(t *testing.T) {
 			t.Errorf("cancel, %s: %d %s", name, a.status, a.raw)
 		}
 	}
+	if a := w.get(b, page); !strings.Contains(a.raw, `In your time zone</dt><dd>`) || !strings.Contains(a.raw, "America/New_York") {
+		t.Error(a.raw)
+	}
+	w.moves(b, id, token, start)
 	target := "/@me/bookings/" + id
 	if a := w.post(b, target, url.Values{"token": {token}}, "Sec-Fetch-Site", "cross-site"); a.status != 403 {
 		t.Errorf("from another site: %d %s", a.status, a.raw)
@@ -436,4 +440,105 @@ func TestBookingPage(t *testing.T) {
 	if n := w.count(`SELECT count(*) FROM events WHERE type = 'booking.cancelled'`); n != 1 {
 		t.Errorf("%d cancellations", n)
 	}
+}
+
+// moves moves a booking on its page, as a browser without scripts would.
+func (w *world) moves(b *http.Client, id, token, was string) {
+	w.t.Helper()
+	t := w.t
+	manage := "/@me/bookings/" + id + "?token=" + token
+	href := func(a answer, text string) string {
+		t.Helper()
+		m := regexp.MustCompile(`href="([^"]+)">` + text).FindStringSubmatch(a.raw)
+		if m == nil {
+			t.Fatalf("no link %s: %s", text, a.raw)
+		}
+		return strings.ReplaceAll(m[1], "&amp;", "&")
+	}
+	file := w.get(b, href(w.get(b, manage), `Calendar file`))
+	if file.status != 200 || !strings.HasPrefix(file.raw, "BEGIN"+":VCALENDAR") || !strings.Contains(file.raw, id) {
+		t.Errorf("%d %s", file.status, file.raw)
+	}
+	first := href(w.get(b, manage), "Move this booking")
+	offer := w.get(b, first)
+	times := regexp.MustCompile(`name="start" value="([^"]+)" required> (\d\d:\d\d)–\d\d:\d\d \((\w{3} \d\d:\d\d)\)`).FindAllStringSubmatch(offer.raw, -1)
+	if offer.status != 200 || len(times) < 10 || strings.Contains(offer.raw, was) || strings.Contains(offer.raw, "<script") || !strings.Contains(offer.raw, "Asia/Shanghai") || !strings.Contains(offer.raw, "America/New_York") {
+		t.Fatalf("%d %s", offer.status, offer.raw)
+	}
+	for _, m := range times {
+		at, err := time.Parse(time.RFC3339, m[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		for zone, said := range map[string]string{"Asia/Shanghai": at.In(location(t, "Asia/Shanghai")).Format("15:04") + m[2], "America/New_York": at.In(location(t, "America/New_York")).Format("Mon 15:04") + m[3]} {
+			if said[:len(said)/2] != said[len(said)/2:] {
+				t.Errorf("%s in %s: %s", m[1], zone, said)
+			}
+		}
+	}
+	// looking and leafing changes nothing
+	later := w.get(b, href(offer, "Later days"))
+	if later.status != 200 || strings.Contains(later.raw, times[0][1]) || !strings.Contains(later.raw, `name="start"`) {
+		t.Errorf("%d %s", later.status, later.raw)
+	}
+	if back := w.get(b, href(later, "Earlier days")); back.status != 200 || !strings.Contains(back.raw, times[len(times)/2][1]) {
+		t.Errorf("%d %s", back.status, back.raw)
+	}
+	target := "/@me/bookings/" + id + "/move"
+	free, taken := times[0][1], times[1][1]
+	other := w.send(http.DefaultClient, "POST", "/v1/public/me/bookings", "application/json", `{"start":"`+taken+`","name":"X","email":"x@example.test"}`)
+	if other.status != 201 {
+		t.Fatalf("%d %s", other.status, other.raw)
+	}
+	for name, c := range map[string]struct {
+		form   url.Values
+		site   string
+		status int
+		says   string
+	}{
+		"taken": {url.Values{"token": {token}, "start": {taken}}, "same-origin", 409, "taken"}, "none": {url.Values{"token": {token}}, "same-origin", 400, "Choose one"},
+		"junk": {url.Values{"token": {token}, "start": {"x"}}, "same-origin", 400, "Choose one"}, "not offered": {url.Values{"token": {token}, "start": {"2020-01-01T00:00:00Z"}}, "same-origin", 422, "not offered"},
+		"another site": {url.Values{"token": {token}, "start": {free}}, "cross-site", 403, "another site"}, "wrong token": {url.Values{"token": {"x"}, "start": {free}}, "same-origin", 404, "no such booking"},
+		"no token": {url.Values{"start": {free}}, "same-origin", 404, "no such booking"},
+	} {
+		a := w.post(b, target, c.form, "Sec-Fetch-Site", c.site)
+		if a.status != c.status || !strings.Contains(a.raw, c.says) || c.status == 409 && (!strings.Contains(a.raw, `role="alert"`) || !strings.Contains(a.raw, free) || strings.Contains(a.raw, `"`+taken)) {
+			t.Errorf("%s: %d %s", name, a.status, a.raw)
+		}
+	}
+	if n := w.count(`SELECT count(*) FROM events WHERE type = 'booking.rescheduled'`); n != 0 {
+		t.Fatal("moved without the button")
+	}
+	for range 2 { // pressed twice
+		if a := w.post(b, target, url.Values{"token": {token}, "start": {free}}, "Origin", w.url); a.status != 200 || a.path != manage || !strings.Contains(a.raw, times[0][2]) {
+			t.Errorf("%d %s %s", a.status, a.path, a.raw)
+		}
+	}
+	if n := w.count(`SELECT count(*) FROM events WHERE type = 'booking.rescheduled'`); n != 1 {
+		t.Errorf("%d moves", n)
+	}
+	// what has begun is not offered to be changed
+	if _, err := w.db.Exec(t.Context(), `UPDATE bookings SET starts_at = now() - interval '1 minute', ends_at = now() + interval '1 minute' WHERE id = $1`, id); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{manage, first} {
+		if a := w.get(b, path); a.status != 200 || strings.Contains(a.raw, "Cancel this") || strings.Contains(a.raw, "Move th") || strings.Contains(a.raw, `name="start"`) {
+			t.Errorf("begun: %d %s", a.status, a.raw)
+		}
+	}
+	if a := w.post(b, target, url.Values{"token": {token}, "start": {times[3][1]}}, "Origin", w.url); a.status != 409 || !strings.Contains(a.raw, `role="alert"`) {
+		t.Errorf("begun: %d %s", a.status, a.raw)
+	}
+	if _, err := w.db.Exec(t.Context(), `UPDATE bookings SET starts_at = $2, ends_at = $2::timestamptz + interval '30 minutes' WHERE id = $1`, id, free); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func location(t *testing.T, zone string) *time.Location {
+	t.Helper()
+	loc, err := time.LoadLocation(zone)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return loc
 }

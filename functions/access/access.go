@@ -140,6 +140,9 @@ type Approval struct {
 	Mail     task.Mail   `json:"mail"`
 	Sentence string      `json:"sentence" jsonschema:"what can truthfully be said about the mail now"`
 	Wait     waiter.Wait `json:"wait"`
+	// Ignored: the request had been approved before, and this call asked for other
+	// terms.
+	Ignored bool `json:"terms_ignored,omitempty" jsonschema:"true: the request had been approved before, so its code has the terms of then. Those that this call asked for (label, expires_at, member_limit, booking_quota) were not applied: codes.list shows what holds. To change them, revoke the code and make another"`
 }
 
 // PendingReceipt is the mail's task, unless it was waited for to its end.
@@ -156,6 +159,7 @@ type issued struct {
 	Request uuid.UUID `json:"request"`
 	Code    uuid.UUID `json:"code"`
 	Event   uuid.UUID `json:"event"`
+	Ignored bool      `json:"ignored,omitempty"`
 
 	receipt *task.Receipt
 }
@@ -182,7 +186,7 @@ func (d Deps) answer(ctx context.Context, c auth.Caller, made issued) (a Approva
 	if a, err = d.shown(ctx, c, made.Code); err != nil {
 		return a, err
 	}
-	a.Wait = wait
+	a.Wait, a.Ignored = wait, made.Ignored
 	if state != "" {
 		a.Mail, a.Sentence = task.MailOf(id, state), task.Say(task.ApprovalMail, state)
 		return a, nil

@@ -515,8 +515,20 @@ func TestApprove(t *testing.T) {
 		if again.status == 422 {
 			again = world.mine("POST", path, object{"label": "Mallory", "member_limit": 9})
 		}
-		if again.status != 200 || again.text("code") != code || again.at("mail.job_id") != first.at("mail.job_id") || again.at("code_id") != first.at("code_id") {
+		if again.status != 200 || again.text("code") != code || again.at("mail.job_id") != first.at("mail.job_id") || again.at("code_id") != first.at("code_id") || again.at("terms_ignored") != true {
 			t.Errorf("%d %s", again.status, again.raw)
+		}
+	}
+	// what it asks for beside is said, and what it has or isn't asked is not
+	for name, c := range map[string]struct {
+		body    object
+		ignored any
+	}{
+		"nothing": {object{}, nil}, "the same": {object{"label": " Eve ", "expires_at": "2999-01-02T04:04:05+01:00", "member_limit": 3, "booking_quota": 0}, nil},
+		"a label": {object{"label": "Eva"}, true}, "an end": {object{"expires_at": "2999-01-02T03:04:06Z"}, true}, "a limit": {object{"member_limit": 2}, true}, "a quota": {object{"booking_quota": 1}, true},
+	} {
+		if a := w.mine("POST", path, c.body); a.status != 200 || a.at("terms_ignored") != c.ignored {
+			t.Errorf("%s: %d %s", name, a.status, a.raw)
 		}
 	}
 	lost := w.with(func(d *access.Deps) { d.Keys = keys(t, "b") })

@@ -35,12 +35,12 @@ func Approve(d Deps) *op.Operation {
 		Name: "access_requests.approve", Method: "POST", Path: "/v1/access-requests/{id}/approve", Scope: "access:write",
 		Summary: "Approve an access request",
 		Description: `Makes an access code for a request and asks for the mail with it, waiting up to 2 s for the mail server. Example: {"id": "…", "member_limit": 1}. ` +
-			`mail.state sending means that the mail is still on its way: follow mail.job_id with tasks.get. Approving again gives the same code, and its first terms.`,
+			`mail.state sending means that the mail is still on its way: follow mail.job_id with tasks.get. Approving again gives the same code with its first terms; terms_ignored then says that others were asked for.`,
 		Tool: &op.Tool{Idempotent: true, OpenWorld: true}, MaxWait: maxWait, Say: say,
 	}, d.DB, func(ctx context.Context, tx *pg.Tx, c auth.Caller, in in) (made issued, err error) {
 		event := outbox.NewID()
 		made = issued{Request: in.ID, receipt: d.expect(ctx, event)}
-		made.Code, made.Event, err = access.Approve(ctx, tx, c.OwnerID, in.ID, event, d.mailing(), in.terms(in.Label))
+		made.Code, made.Event, made.Ignored, err = access.Approve(ctx, tx, c.OwnerID, in.ID, event, d.mailing(), in.terms(in.Label))
 		return made, err
 	}, d.answer)
 }

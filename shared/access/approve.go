@@ -21,16 +21,17 @@ type Issuing struct {
 
 // Approve makes the code of a request, and the event that asks for the mail with
 // it, whose id is mail. For a request that was approved before it changes nothing
-// and gives that code and the event of its latest mail, however many ask at once.
+// and gives that code and the event of its latest mail, however many ask at once;
+// ignored then says that t asks for other terms than the code has.
 // An empty label is the visitor's name. Faults: "not_found"; "request_closed",
 // "code_revoked", "code_expired", "code_key_gone" (409); with.Cannot, when there is a code to make.
-func Approve(ctx context.Context, tx *pg.Tx, owner, id, mail uuid.UUID, with Issuing, t Terms) (code, event uuid.UUID, err error) {
+func Approve(ctx context.Context, tx *pg.Tx, owner, id, mail uuid.UUID, with Issuing, t Terms) (code, event uuid.UUID, ignored bool, err error) {
 	r, err := lock(ctx, tx, owner, id)
 	switch {
 	case err != nil:
-		return code, event, err
+		return code, event, false, err
 	case r.State == Closed:
-		return code, event, fault.New(fault.Conflict, "request_closed", "This request was closed: it can't be approved. A code can be made without it.")
+		return code, event, false, fault.New(fault.Conflict, "request_closed", "This request was closed: it can't be approved. A code can be made without it.")
 	case r.CodeID != nil:
 		c, err := GetCode(ctx, tx, owner, *r.CodeID)
 		if err == nil {
@@ -39,22 +40,22 @@ func Approve(ctx context.Context, tx *pg.Tx, owner, id, mail uuid.UUID, with Iss
 		if err == nil {
 			_, err = Reveal(ctx, tx, owner, c.ID, with.Keys)
 		}
-		return *r.CodeID, *r.MailEvent, err
+		return *r.CodeID, *r.MailEvent, c.differs(t), err
 	case with.Cannot != nil:
-		return code, event, with.Cannot
+		return code, event, false, with.Cannot
 	}
 	if blank(oneLine(t.Label)) {
 		t.Label = r.Name
 	}
 	if code, err = issue(ctx, tx, owner, with.Keys, t); err != nil {
-		return code, event, err
+		return code, event, false, err
 	}
 	if _, err := tx.Exec(ctx, `
 		UPDATE access_requests SET state = 'approved', approved_at = now(), code_id = $2, mail_event = $3, mail_state = 'sending' WHERE id = $1`,
 		id, code, mail); err != nil {
-		return code, event, err
+		return code, event, false, err
 	}
-	return code, mail, outbox.Record(ctx, tx, mail, outbox.AccessApproved, owner, id.String(), map[string]any{"request_id": id, "code_id": code})
+	return code, mail, false, outbox.Record(ctx, tx, mail, outbox.AccessApproved, owner, id.String(), map[string]any{"request_id": id, "code_id": code})
 }
 
 // Resend asks for the mail with the code once more, by an event whose id is mail.

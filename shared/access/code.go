@@ -62,6 +62,16 @@ type Terms struct {
 	BookingQuota *int
 }
 
+// differs reports that t asks for what the code doesn't have. What t leaves out it
+// doesn't ask for.
+func (c Code) differs(t Terms) bool {
+	number := func(asked, has *int) bool { return asked != nil && (has == nil || *asked != *has) }
+	label := oneLine(t.Label)
+	return !blank(label) && label != c.Label || number(t.MemberLimit, c.MemberLimit) || number(t.BookingQuota, c.BookingQuota) ||
+		// PostgreSQL keeps microseconds
+		t.ExpiresAt != nil && (c.ExpiresAt == nil || t.ExpiresAt.Sub(*c.ExpiresAt).Abs() >= time.Microsecond)
+}
+
 // issue stores a new code. Its label must not be empty.
 func issue(ctx context.Context, tx *pg.Tx, owner uuid.UUID, keys secret.Keys, t Terms) (uuid.UUID, error) {
 	id := uuid.New()

@@ -45,7 +45,7 @@ func (a Ask) clean() (Ask, error) {
 }
 
 func submitLimit() limit.Rule {
-	return limit.Rule{Name: "access_request", Most: 120, Per: time.Hour, Detail: "That were too many access requests from this address."}
+	return limit.Rule{Name: "access_request", Most: 120, Per: time.Hour, Detail: "Those were too many access requests from this address."}
 }
 
 // Submit saves a request to the owner, whose event asks for the mail to the

@@ -38,9 +38,18 @@ func signInMail(p *post) func(context.Context, *river.Job[task.SignInMailArgs]) 
 			return lasting(err)
 		}
 		link := p.keys.Token("sign_in", job.Args.EventID.String())
-		err = p.db.InTx(ctx, func(tx *pg.Tx) error { return auth.PlaceSignInLink(ctx, tx, owner.ID, link, linkLife) })
+		var works bool
+		err = p.db.InTx(ctx, func(tx *pg.Tx) (err error) {
+			works, err = auth.PlaceSignInLink(ctx, tx, owner.ID, link, linkLife)
+			return err
+		})
 		if err != nil {
 			return err
+		}
+		if !works {
+			// an earlier attempt's mail arrived after all, or the owner has changed the
+			// password, which is to end every link that is on its way
+			return drop(ctx, p.db, job, "no mail: the link was used already, or ended by a change of the password")
 		}
 		return deliver(ctx, p, job, signIn(owner, p.url+"/sign-in?token="+link), uncapped())
 	}

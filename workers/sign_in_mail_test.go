@@ -83,13 +83,29 @@ func TestSignInMailHoldsOneLink(t *testing.T) {
 	if err := use(); err != nil {
 		t.Error(err)
 	}
-	_ = try()
+	// one that was used, or that a change of the password ended, is not mailed again
+	sent := len(server.seen)
+	var dropped *river.JobCancelError
+	if err := try(); !errors.As(err, &dropped) || !strings.Contains(err.Error(), "used already") {
+		t.Errorf("%T %v", err, err)
+	}
 	if f := fault.From(use()); f == nil || f.Code != "link_expired" {
 		t.Errorf("tried again, a used link worked again: %v", f)
 	}
+	job.Args.EventID = outbox.NewID()
+	if err := try(); err == nil || !strings.Contains(err.Error(), "busy") {
+		t.Fatal(err)
+	}
+	store := &auth.Store{DB: db}
+	if err := store.SetPassword(t.Context(), owner.ID, auth.PasswordChange{Password: "velvet otter ran"}, func(*pg.Tx) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if err := try(); !errors.As(err, &dropped) || len(server.seen) != sent+1 {
+		t.Errorf("%T %v", err, err)
+	}
 
 	// one that nobody waits for any more, and one that can't be made, fail for good
-	sent := len(server.seen)
+	sent = len(server.seen)
 	job.CreatedAt = time.Now().Add(-2 * time.Hour)
 	var lasts permanentError
 	if err := try(); !errors.As(err, &lasts) {

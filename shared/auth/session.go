@@ -23,24 +23,29 @@ const keepLinks = 7 * 24 * time.Hour
 // within life. Links that expired long ago are forgotten.
 func CreateSignInLink(ctx context.Context, tx *pg.Tx, owner uuid.UUID, life time.Duration) (secret string, err error) {
 	secret, _ = newSecret("")
-	return secret, PlaceSignInLink(ctx, tx, owner, secret, life)
+	_, err = PlaceSignInLink(ctx, tx, owner, secret, life)
+	return secret, err
 }
 
 // PlaceSignInLink is CreateSignInLink for a secret of 32 bytes in base64url that
-// the caller derived. Placing it again lets it live anew, and leaves it used if
-// it was.
-func PlaceSignInLink(ctx context.Context, tx *pg.Tx, owner uuid.UUID, secret string, life time.Duration) error {
+// the caller derived. Placing it again lets it live anew. works is false for one
+// that was used, or ended by a change of the password: it stays so.
+func PlaceSignInLink(ctx context.Context, tx *pg.Tx, owner uuid.UUID, secret string, life time.Duration) (works bool, err error) {
 	hash, ok := hashSecret(secret, "")
 	if !ok {
-		return errors.New("auth: this can't be the secret of a link")
+		return false, errors.New("auth: this can't be the secret of a link")
 	}
 	if _, err := tx.Exec(ctx, `DELETE FROM sign_in_links WHERE owner_id = $1 AND expires_at < now() - $2::interval`, owner, keepLinks); err != nil {
-		return err
+		return false, err
 	}
-	_, err := tx.Exec(ctx, `
+	err = tx.QueryRow(ctx, `
 		INSERT INTO sign_in_links AS l (token_hash, owner_id, expires_at) VALUES ($1, $2, now() + $3)
-		ON CONFLICT (token_hash) DO UPDATE SET expires_at = excluded.expires_at WHERE l.owner_id = excluded.owner_id`, hash, owner, life)
-	return err
+		ON CONFLICT (token_hash) DO UPDATE SET expires_at = excluded.expires_at WHERE l.owner_id = excluded.owner_id
+		RETURNING used_at IS NULL`, hash, owner, life).Scan(&works)
+	if pg.IsNoRows(err) { // another owner's
+		return false, nil
+	}
+	return works, err
 }
 
 // SignIn uses up a sign-in link and begins a session. A link that is unknown,

@@ -5,6 +5,7 @@ package limit
 import (
 	"context"
 	"fmt"
+	"math"
 	"net/netip"
 	"time"
 
@@ -79,8 +80,27 @@ func (r Rule) refusal(wait time.Duration) error {
 	}
 	return &fault.Fault{
 		Kind: fault.RateLimited, Code: "rate_limited", RetryAfter: max(wait, time.Second),
-		Detail: fmt.Sprintf("%s Try again after the time in Retry-After.", detail),
+		Detail: detail + " Try again in " + inWords(max(wait, time.Second)) + ".",
 	}
+}
+
+// inWords says how long to wait, rounded up to what people count in.
+func inWords(d time.Duration) string {
+	for _, unit := range []struct {
+		name string
+		is   time.Duration
+		upTo time.Duration
+	}{{"second", time.Second, 90 * time.Second}, {"minute", time.Minute, 90 * time.Minute}, {"hour", time.Hour, math.MaxInt64}} {
+		if d > unit.upTo {
+			continue
+		}
+		n := int64((d + unit.is - 1) / unit.is)
+		if n == 1 {
+			return "1 " + unit.name
+		}
+		return fmt.Sprintf("%d %ss", n, unit.name)
+	}
+	return ""
 }
 
 // Address is the key of a caller's IP address: an IPv6 network of 64 bits is one

@@ -68,7 +68,7 @@ func TestRetryAfterIsTrue(t *testing.T) {
 	}
 	refused := r.Take(t.Context(), db, "k")
 	d := wait(t, refused)
-	if d < 19*time.Minute || d > 20*time.Minute || fault.From(refused).Detail != "Too much. Try again after the time in Retry-After." {
+	if d < 19*time.Minute || d > 20*time.Minute || fault.From(refused).Detail != "Too much. Try again in 20 minutes." {
 		t.Errorf("after %v: %v", d, refused)
 	}
 	if c := wait(t, r.Check(t.Context(), db, "k")); c < 19*time.Minute || c > d {

@@ -64,7 +64,10 @@ func (d *decoder) err() error {
 			f.Code = "invalid_request"
 		}
 	}
-	if n := len(d.faults) - 1; n > 0 {
+	switch n := len(d.faults) - 1; {
+	case n == 1:
+		f.Detail += " There is 1 more fault."
+	case n > 1:
 		f.Detail += fmt.Sprintf(" There are %d more faults.", n)
 	}
 	return f

@@ -172,6 +172,9 @@ func TestOwnerOperationsAreTools(t *testing.T) {
 		if s.Name == "account.set_password" || s.Name == "account.sign_out" {
 			continue // a transcript is no place for a password, and a tool has no session to end
 		}
+		if s.Produces != "" {
+			continue // a tool can't answer with a file
+		}
 		base, _ := strings.CutSuffix(s.Name, "_one")
 		if first := cat.ByName(base); s.Access == op.Owner && s.Tool == nil && (first == nil || first == o) {
 			t.Errorf("%s is no tool", s.Name)

@@ -47,6 +47,8 @@ func mine(s *site) map[string][]string {
 	code := s.must("POST", "/v1/access-requests/"+approved+"/approve", object{"label": secret})
 	// one that nothing here is delivered to
 	endpoint := s.must("POST", "/v1/webhooks", object{"url": "https://hooks.example.com/" + secret, "description": secret, "event_types": []string{"calendar_feed.revoked"}})
+	s.must("POST", "/v1/obsidian/import", object{"files": []object{
+		{"path": "wiki/x.md", "content": secret + " ![[x.png]]"}, {"path": "x.png", "content": secret}, {"path": "x", "content": secret}}})
 	return map[string][]string{
 		"webhooks":        {endpoint.text("endpoint.id")},
 		"access_requests": {asked, approved},
@@ -282,6 +284,9 @@ func TestPublicRoutesTellOnlyWhatIsPublic(t *testing.T) {
 
 	booking := s.booked(object{"name": secret, "topic": secret})
 	s.must("POST", "/v1/calendar-feed", nil)
+	s.must("POST", "/v1/obsidian/import", object{"files": []object{
+		{"path": "output/shown.md", "content": "---\npublish: true\n---\n![[shown.png]] [[linked.png]]"}, {"path": "output/hidden.md", "content": secret + " ![[hidden.png]]"},
+		{"path": "shown.png", "content": "for all"}, {"path": "hidden.png", "content": secret}, {"path": "linked.png", "content": secret}}})
 
 	paths := []string{}
 	for slug, a := range hidden {
@@ -311,10 +316,10 @@ func TestPublicRoutesTellOnlyWhatIsPublic(t *testing.T) {
 				t.Errorf("%s of %v to %s: %s, want %d", name, arguments, who, a.raw, want)
 			}
 		}
-		list("public.notes", object{}, 1)
+		list("public.notes", object{}, 2)
 		list("public.notes", object{"tag": "common"}, 1)
 		list("public.notes", object{"tag": secret}, 0)
-		list("public.notes", object{"genre": "output"}, 0)
+		list("public.notes", object{"genre": "output"}, 1)
 		list("public.search", object{"q": "openword"}, 1)
 		for _, q := range []string{secret, `"` + secret + ` beside"`, "zanzibarsecre", secret + "private", "beside"} {
 			covered["public.search"] = true
@@ -329,6 +334,17 @@ func TestPublicRoutesTellOnlyWhatIsPublic(t *testing.T) {
 		for _, path := range paths {
 			if a := read("public.note", object{"path": path}); a.status != 404 {
 				t.Errorf("%s to %s: %d %s", path, who, a.status, a.raw)
+			}
+		}
+		covered["public.asset"] = true
+		if a := read("public.asset", object{"path": "shown.png", "note": "shown", "genre": "output"}); a.status != 200 || a.raw != "for all" {
+			t.Errorf("the attachment of a public note to %s: %d %s", who, a.status, a.raw)
+		}
+		for _, file := range []string{"hidden.png", "linked.png", "shown.png/", "output/../hidden.png", "output/shown.md", "output/hidden.md"} {
+			for _, note := range []string{"shown", "hidden"} {
+				if a := read("public.asset", object{"path": file, "note": note, "genre": "output"}); a.status != 404 {
+					t.Errorf("%s of %s to %s: %d %s", file, note, who, a.status, a.raw)
+				}
 			}
 		}
 		covered["bookings.slots"], covered["bookings.create"], covered["calendar_feed.read"] = true, true, true

@@ -25,6 +25,8 @@ availability.slot_minutes integer not null
 availability.buffer_minutes integer not null
 availability.lead_minutes integer not null
 availability.horizon_days integer not null
+availability.max_duration_min integer not null default 480
+availability.requires_code boolean not null default false
 availability.updated_at timestamp with time zone not null default now()
 bookings.id uuid not null
 bookings.owner_id uuid not null
@@ -33,6 +35,7 @@ bookings.starts_at timestamp with time zone not null
 bookings.ends_at timestamp with time zone not null
 bookings.busy tstzrange not null
 bookings.time_zone text not null
+bookings.visitor_zone text
 bookings.name text not null
 bookings.email text not null
 bookings.topic text not null default ''::text
@@ -190,6 +193,7 @@ tasks.cancel_requested_at timestamp with time zone
 tasks.progress jsonb
 tasks.result jsonb
 tasks.next_at timestamp with time zone
+tasks.busy_until timestamp with time zone
 tokens.id uuid not null
 tokens.owner_id uuid not null
 tokens.name text not null
@@ -199,6 +203,18 @@ tokens.created_at timestamp with time zone not null default now()
 tokens.expires_at timestamp with time zone
 tokens.last_used_at timestamp with time zone
 tokens.revoked_at timestamp with time zone
+vault_files.owner_id uuid not null
+vault_files.path text not null
+vault_files.path_key text not null
+vault_files.name_key text not null
+vault_files.kind text not null
+vault_files.sha256 bytea not null
+vault_files.size bigint not null
+vault_files.head text not null default ''::text
+vault_files.publish text not null default ''::text
+vault_files.note_id uuid
+vault_files.note_hash bytea
+vault_files.imported_at timestamp with time zone not null default now()
 visitor_grants.session_hash bytea not null
 visitor_grants.code_id uuid not null
 visitor_grants.created_at timestamp with time zone not null default now()
@@ -280,12 +296,12 @@ CREATE INDEX tasks_failed_idx ON public.tasks USING btree (owner_id, finished_at
 CREATE INDEX tasks_job_idx ON public.tasks USING btree (job_id) WHERE (job_id IS NOT NULL)
 CREATE INDEX tasks_owner_idx ON public.tasks USING btree (owner_id, event_id DESC)
 CREATE INDEX tokens_owner_idx ON public.tokens USING btree (owner_id, created_at DESC)
+CREATE INDEX vault_files_name_idx ON public.vault_files USING btree (owner_id, name_key) WHERE (kind = 'asset'::text)
 CREATE INDEX visitor_grants_code_idx ON public.visitor_grants USING btree (code_id)
 CREATE INDEX visitor_sessions_expires_idx ON public.visitor_sessions USING btree (expires_at)
 CREATE INDEX webhook_attempts_delivery_idx ON public.webhook_attempts USING btree (delivery_id, number)
 CREATE INDEX webhook_deliveries_due_idx ON public.webhook_deliveries USING btree (endpoint_id, due_at, id) WHERE (state = 'pending'::text)
 CREATE INDEX webhook_deliveries_endpoint_idx ON public.webhook_deliveries USING btree (endpoint_id, id DESC)
-CREATE INDEX webhook_deliveries_event_idx ON public.webhook_deliveries USING btree (event_id)
 CREATE INDEX webhook_deliveries_order_idx ON public.webhook_deliveries USING btree (endpoint_id, event_id, id) WHERE (state = 'pending'::text)
 CREATE INDEX webhook_endpoints_owner_idx ON public.webhook_endpoints USING btree (owner_id, created_at DESC, id DESC)
 CREATE UNIQUE INDEX access_requests_code_key ON public.access_requests USING btree (code_id) WHERE (code_id IS NOT NULL)
@@ -320,6 +336,8 @@ CREATE UNIQUE INDEX sign_in_links_pkey ON public.sign_in_links USING btree (toke
 CREATE UNIQUE INDEX tasks_pkey ON public.tasks USING btree (event_id, subscriber)
 CREATE UNIQUE INDEX tokens_hash_key ON public.tokens USING btree (token_hash)
 CREATE UNIQUE INDEX tokens_pkey ON public.tokens USING btree (id)
+CREATE UNIQUE INDEX vault_files_note_key ON public.vault_files USING btree (note_id) WHERE (note_id IS NOT NULL)
+CREATE UNIQUE INDEX vault_files_pkey ON public.vault_files USING btree (owner_id, path_key)
 CREATE UNIQUE INDEX visitor_grants_pkey ON public.visitor_grants USING btree (session_hash, code_id)
 CREATE UNIQUE INDEX visitor_sessions_pkey ON public.visitor_sessions USING btree (id_hash)
 CREATE UNIQUE INDEX webhook_attempts_pkey ON public.webhook_attempts USING btree (id)
@@ -388,6 +406,10 @@ tasks tasks_pkey: PRIMARY KEY (event_id, subscriber)
 tasks tasks_state_known: CHECK ((state = ANY (ARRAY['pending'::text, 'running'::text, 'completed'::text, 'discarded'::text, 'cancelled'::text])))
 tokens tokens_owner_id_fkey: FOREIGN KEY (owner_id) REFERENCES owners(id)
 tokens tokens_pkey: PRIMARY KEY (id)
+vault_files vault_files_kind_known: CHECK ((kind = ANY (ARRAY['note'::text, 'folder'::text, 'asset'::text])))
+vault_files vault_files_note: CHECK ((((kind = 'asset'::text) = (note_id IS NULL)) AND ((note_id IS NULL) = (note_hash IS NULL))))
+vault_files vault_files_note_id_fkey: FOREIGN KEY (note_id) REFERENCES notes(id) ON DELETE CASCADE
+vault_files vault_files_pkey: PRIMARY KEY (owner_id, path_key)
 visitor_grants visitor_grants_code_id_fkey: FOREIGN KEY (code_id) REFERENCES codes(id)
 visitor_grants visitor_grants_pkey: PRIMARY KEY (session_hash, code_id)
 visitor_grants visitor_grants_session_hash_fkey: FOREIGN KEY (session_hash) REFERENCES visitor_sessions(id_hash) ON DELETE CASCADE
@@ -402,6 +424,7 @@ webhook_endpoints webhook_endpoints_secret_kept: CHECK (((secret IS NOT NULL) OR
 
 -- settings
 event_queue: autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=1000, autovacuum_vacuum_cost_delay=0
+tasks: fillfactor=85
 webhook_attempts: fillfactor=80
 webhook_deliveries: fillfactor=80
 webhook_endpoints: fillfactor=50, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=1000
@@ -413,7 +436,7 @@ CREATE TRIGGER notes_created_or_erased AFTER INSERT OR DELETE ON public.notes FO
 CREATE TRIGGER notes_touch BEFORE UPDATE ON public.notes FOR EACH ROW WHEN (((((((((((((old.genre IS DISTINCT FROM new.genre) OR (old.title IS DISTINCT FROM new.title)) OR (old.path IS DISTINCT FROM new.path)) OR (old.parent_id IS DISTINCT FROM new.parent_id)) OR (old.body IS DISTINCT FROM new.body)) OR (old.tags IS DISTINCT FROM new.tags)) OR (old.aliases IS DISTINCT FROM new.aliases)) OR (old.visibility IS DISTINCT FROM new.visibility)) OR (old.show_as_source IS DISTINCT FROM new.show_as_source)) OR (old.source IS DISTINCT FROM new.source)) OR (old.promoted_to IS DISTINCT FROM new.promoted_to)) OR (old.deleted_at IS DISTINCT FROM new.deleted_at))) EXECUTE FUNCTION notes_touch()
 CREATE TRIGGER tasks_follow_job AFTER UPDATE OF state ON public.river_job FOR EACH ROW WHEN (((new.state = ANY (ARRAY['completed'::river_job_state, 'discarded'::river_job_state, 'cancelled'::river_job_state])) AND (old.state IS DISTINCT FROM new.state))) EXECUTE FUNCTION tasks_follow_job()
 CREATE TRIGGER tasks_follow_job_deletion AFTER DELETE ON public.river_job FOR EACH ROW WHEN ((old.state <> ALL (ARRAY['completed'::river_job_state, 'discarded'::river_job_state, 'cancelled'::river_job_state]))) EXECUTE FUNCTION tasks_follow_job_deletion()
-CREATE TRIGGER webhook_state_follows AFTER UPDATE OF state ON public.tasks FOR EACH ROW WHEN (((new.subscriber = 'webhook.deliver'::text) AND (new.state <> 'running'::text) AND (old.state IS DISTINCT FROM new.state))) EXECUTE FUNCTION webhook_state_follows()
+CREATE TRIGGER webhook_state_follows AFTER UPDATE OF state ON public.tasks FOR EACH ROW WHEN (((new.subscriber = 'webhook.deliver'::text) AND ((old.state IS DISTINCT FROM new.state) OR ((new.state = 'pending'::text) AND (new.cancel_requested_at IS NULL))))) EXECUTE FUNCTION webhook_state_follows()
 
 -- functions
 CREATE OR REPLACE FUNCTION public.mail_state_follows()

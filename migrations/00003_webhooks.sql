@@ -67,7 +67,6 @@ CREATE INDEX webhook_deliveries_endpoint_idx ON webhook_deliveries (endpoint_id,
 CREATE UNIQUE INDEX webhook_deliveries_task_key ON webhook_deliveries (task_event) WHERE task_event IS NOT NULL;
 CREATE INDEX webhook_deliveries_due_idx ON webhook_deliveries (endpoint_id, due_at, id) WHERE state = 'pending';
 CREATE INDEX webhook_deliveries_order_idx ON webhook_deliveries (endpoint_id, event_id, id) WHERE state = 'pending';
-CREATE INDEX webhook_deliveries_event_idx ON webhook_deliveries (event_id);
 
 -- A row for each attempt, written before the request is sent. One that has no
 -- outcome when its time is up was interrupted: nobody knows what it reached.
@@ -88,13 +87,16 @@ CREATE TABLE webhook_attempts (
 ) WITH (fillfactor = 80);
 CREATE INDEX webhook_attempts_delivery_idx ON webhook_attempts (delivery_id, number);
 
--- When the next attempt is due, for kinds whose tasks don't follow their job.
-ALTER TABLE tasks ADD COLUMN next_at timestamptz;
+-- For kinds whose tasks don't follow their job: when the next attempt is due, and
+-- until when one is under way. Room on the page keeps an attempt's beginning out
+-- of the indexes.
+ALTER TABLE tasks ADD COLUMN next_at timestamptz, ADD COLUMN busy_until timestamptz;
+ALTER TABLE tasks SET (fillfactor = 85);
 
 -- +goose StatementBegin
 -- Carries the state of a delivery's task to the delivery, in the transaction that
--- changes the task, whoever changes it. A task that is retried by hand starts
--- over.
+-- changes the task, whoever changes it. A task that is retried by hand, which sets
+-- it to pending, is due at once, and starts over if it had ended.
 CREATE FUNCTION webhook_state_follows() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE webhook_deliveries
@@ -110,5 +112,5 @@ $$;
 -- +goose StatementEnd
 
 CREATE TRIGGER webhook_state_follows AFTER UPDATE OF state ON tasks FOR EACH ROW
-    WHEN (NEW.subscriber = 'webhook.deliver' AND NEW.state <> 'running' AND OLD.state IS DISTINCT FROM NEW.state)
+    WHEN (NEW.subscriber = 'webhook.deliver' AND (OLD.state IS DISTINCT FROM NEW.state OR (NEW.state = 'pending' AND NEW.cancel_requested_at IS NULL)))
     EXECUTE FUNCTION webhook_state_follows();

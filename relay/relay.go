@@ -358,6 +358,9 @@ func (r *Relay) carryOut(ctx context.Context, tx *pg.Tx, e outbox.Event) (queue 
 		if !target.CancelRequested || target.JobID == 0 || target.OthersOpen {
 			return "", nil
 		}
+		if kind, _ := task.LookupKind(id.Subscriber); kind.Apart {
+			return "", nil // another job may be at work on it; its own finds that nothing is left
+		}
 		_, err = r.client.JobCancelTx(ctx, raw, target.JobID)
 		if errors.Is(err, river.ErrNotFound) {
 			err = nil

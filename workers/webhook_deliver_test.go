@@ -37,7 +37,11 @@ import (
 
 // yard is a desk that may post to this machine, with a relay and, once it posts,
 // workers that deliver.
-type yard struct{ *desk }
+type yard struct {
+	*desk
+	// patience is how long an answer may take
+	patience time.Duration
+}
 
 func loopback() rules.Rules {
 	return rules.New(config.Egress{Networks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
@@ -58,15 +62,15 @@ func newYard(t *testing.T) *yard {
 	t.Cleanup(s.Close)
 	d.base = s.URL
 	d.relays()
-	return &yard{d}
+	return &yard{d, 2 * time.Second}
 }
 
-// posts starts workers that deliver; an answer may take two seconds, and the next
-// attempt is due a moment after the one before it.
+// posts starts workers that deliver; the next attempt is due a moment after the one
+// before it.
 func (y *yard) posts() (stop func()) {
 	return y.work(func(registry *river.Workers, e *env) {
 		h := newHooks(e, y.keys, loopback())
-		h.client = egress.New(egress.Options{Rules: loopback(), Timeout: 2 * time.Second})
+		h.client = egress.New(egress.Options{Rules: loopback(), Timeout: y.patience})
 		h.wait = func(int, float64) (time.Duration, bool) { return 20 * time.Millisecond, true }
 		river.AddWorker(registry, newWorker(e, task.WebhookDeliver, quick, h.work))
 		river.AddWorker(registry, newWorker(e, task.CorpusIndex, quick, func(ctx context.Context, j *river.Job[task.IndexArgs]) error {
@@ -251,8 +255,35 @@ func outcomes(e webhook.Entry) (all []string) {
 	return all
 }
 
-// One event reaches endpoints that behave in every way; none holds another up, or
-// the index.
+// A receiver that doesn't answer holds up neither another one nor the index.
+func TestSlowWebhookHoldsNobodyUp(t *testing.T) {
+	t.Parallel()
+	y := newYard(t)
+	y.patience = sendFor
+	release := make(chan struct{})
+	slow := y.receives(nil, func(_ http.ResponseWriter, req *http.Request, _ int) {
+		select {
+		case <-release:
+		case <-req.Context().Done():
+		}
+	})
+	fine := y.receives(nil, status(204))
+	y.posts()
+	y.happens()
+	y.eventually("the slow one to be under way", func() bool { return slow.inFlight.Load() == 1 })
+	y.happens()
+	note := y.ok("POST", "/v1/corpus", object{"genre": "wiki", "title": "T", "body": "b"}, "Prefer", "wait=0")
+	id, _ := task.ParseID(note.text("index_job_id"))
+	y.eventually("the note to be indexed", func() bool { return y.get(id).State == task.Completed })
+	y.ends(fine, webhook.Done, webhook.Done)
+	if n := len(slow.all()); n != 1 || slow.inFlight.Load() != 1 {
+		t.Errorf("%d requests to the slow one", n)
+	}
+	close(release)
+	y.ends(slow, webhook.Done, webhook.Done)
+}
+
+// One event reaches endpoints that behave in every way.
 func TestWebhooksOfEveryKindOfReceiver(t *testing.T) {
 	t.Parallel()
 	y := newYard(t)
@@ -331,17 +362,8 @@ func TestWebhooksOfEveryKindOfReceiver(t *testing.T) {
 	}
 	y.posts()
 
-	began := time.Now()
 	subject := y.happens()
-	note := y.ok("POST", "/v1/corpus", object{"genre": "wiki", "title": "T", "body": "b"}, "Prefer", "wait=2")
-	if note.at("indexed") != true {
-		t.Errorf("indexing was held up: %s", note.raw)
-	}
-
 	e := y.ends(fine, webhook.Done)[0]
-	if took := time.Since(began); took > 5*time.Second {
-		t.Errorf("the good endpoint had to wait %s", took)
-	}
 	if got := fine.all()[0]; got.id() != e.EventID.String() || !strings.Contains(got.body, subject) || got.header.Get("Content-Type") != "application/json" {
 		t.Errorf("%+v", got)
 	}
@@ -377,7 +399,7 @@ func TestWebhooksOfEveryKindOfReceiver(t *testing.T) {
 		}
 	}
 	for name, r := range map[string]*receiver{"later": later, "dated": dated} {
-		if pause := r.all()[1].at.Sub(r.all()[0].at); pause < 5*time.Second || pause > 12*time.Second {
+		if pause := r.all()[1].at.Sub(r.all()[0].at); pause < 5*time.Second {
 			t.Errorf("%s: it came again after %s", name, pause)
 		}
 	}
@@ -757,6 +779,7 @@ func TestWebhookInterrupted(t *testing.T) {
 func TestWebhookCancel(t *testing.T) {
 	t.Parallel()
 	y := newYard(t)
+	y.patience = sendFor
 	hold := make(chan struct{})
 	r := y.receives(nil, func(_ http.ResponseWriter, req *http.Request, n int) {
 		if n == 0 {
@@ -777,8 +800,14 @@ func TestWebhookCancel(t *testing.T) {
 	if s, err := y.cancel(second); err != nil || s != task.Cancelled {
 		t.Errorf("%s, %v", s, err)
 	}
+	if s, err := y.cancel(first); err != nil || s != task.Running {
+		t.Errorf("what is under way can't be called back: %s, %v", s, err)
+	}
+	if d := y.get(first); !d.CancelRequested {
+		t.Errorf("%+v", d)
+	}
 	close(hold)
-	y.state(first, task.Completed)
+	y.eventually("the end", func() bool { return y.get(first).State == task.Completed })
 	y.ends(r, webhook.Cancelled, webhook.Done)
 	y.settled()
 	if err := y.retry(second); err != nil {

@@ -17,26 +17,30 @@ const failedOnceSQL = `coalesce(t.errors, '[]') || jsonb_build_array(jsonb_build
 func End(tx *pg.Tx, b *pgx.Batch, id ID, s State, attempt int, why string) {
 	tx.Notify(Final, id.String())
 	b.Queue(`
-		UPDATE tasks t SET state = $5, finished_at = clock_timestamp(), attempts = least($3::int, 32767), next_at = NULL,
+		UPDATE tasks t SET state = $5, finished_at = clock_timestamp(), attempts = least($3::int, 32767), next_at = NULL, busy_until = NULL,
 			errors = CASE WHEN $4 = '' THEN t.errors ELSE `+failedOnceSQL+` END
 		WHERE event_id = $1 AND subscriber = $2 AND state IN ('pending', 'running')`, id.Event, id.Subscriber, attempt, why, s)
 }
 
 // Again queues that an attempt of one task of a kind that is Apart failed, and
-// when the next is due.
-func Again(b *pgx.Batch, id ID, attempt int, why string, next time.Time) {
+// when the next is due; one that its owner cancelled meanwhile ends instead.
+func Again(tx *pg.Tx, b *pgx.Batch, id ID, attempt int, why string, next time.Time) {
 	b.Queue(`
-		UPDATE tasks t SET attempts = least($3::int, 32767), next_at = $5, errors = `+failedOnceSQL+`
+		UPDATE tasks t SET attempts = least($3::int, 32767), next_at = $5, busy_until = NULL, errors = `+failedOnceSQL+`
 		WHERE event_id = $1 AND subscriber = $2 AND state IN ('pending', 'running')`, id.Event, id.Subscriber, attempt, why, next)
+	tx.Notify(Final, id.String()) // a hint, should it have ended
+	b.Queue(`
+		UPDATE tasks SET state = 'cancelled', finished_at = clock_timestamp(), next_at = NULL
+		WHERE event_id = $1 AND subscriber = $2 AND state IN ('pending', 'running') AND cancel_requested_at IS NOT NULL`, id.Event, id.Subscriber)
 }
 
 // Heed ends, as cancelled, those tasks of a job of a kind that is Apart whose
-// owner asked for it while the job was running, unless the job covers no other:
-// then River ends it.
+// owner asked for it while an attempt was under way, once it no longer is.
 func Heed(ctx context.Context, tx *pg.Tx, j Job) error {
 	rows, err := tx.Query(ctx, `
 		UPDATE tasks SET state = 'cancelled', finished_at = clock_timestamp(), next_at = NULL
 		WHERE job_id = $1 AND subject = $2 AND state IN ('pending', 'running') AND cancel_requested_at IS NOT NULL
+			AND (busy_until IS NULL OR busy_until < clock_timestamp())
 		RETURNING event_id, subscriber`, j.ID, j.Subject)
 	if err != nil {
 		return err

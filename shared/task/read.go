@@ -85,8 +85,12 @@ type Cursor struct {
 // pending: the relay will give it one.
 const stateSQL = `CASE
 	WHEN t.state NOT IN ('pending', 'running') THEN t.state
-	WHEN j.state = 'running' AND (t.state = 'running' OR NOT ` + apartSQL + `) THEN 'running'
-	WHEN j.state = 'retryable' OR (j.state IN ('available', 'scheduled') AND cardinality(j.errors) > 0) OR (` + apartSQL + ` AND t.errors IS NOT NULL AND j.state IS NOT NULL) THEN 'retryable'
+	WHEN ` + apartSQL + ` THEN CASE
+		WHEN t.busy_until > clock_timestamp() THEN 'running'
+		WHEN t.errors IS NOT NULL AND t.job_id IS NOT NULL THEN 'retryable'
+		ELSE 'pending' END
+	WHEN j.state = 'running' THEN 'running'
+	WHEN j.state = 'retryable' OR (j.state IN ('available', 'scheduled') AND cardinality(j.errors) > 0) THEN 'retryable'
 	ELSE 'pending' END`
 
 // apartSQL: the task's own row counts its attempts, see Kind.Apart.

@@ -90,7 +90,7 @@ const claimSQL = `
 				WHERE q.event_id < d.event_id AND q.poisoned_at IS NULL AND v.owner_id = e.owner_id))
 		) n
 	), started AS (
-		UPDATE tasks t SET state = 'running', started_at = coalesce(t.started_at, clock_timestamp()), attempts = least(next.attempts + 1, 32767), next_at = NULL
+		UPDATE tasks t SET busy_until = clock_timestamp() + $4, started_at = coalesce(t.started_at, clock_timestamp()), attempts = least(next.attempts + 1, 32767), next_at = NULL
 		FROM next WHERE t.event_id = next.task_event AND t.subscriber = '` + task.WebhookDeliver + `'
 			AND t.state IN ('pending', 'running') AND t.cancel_requested_at IS NULL
 		RETURNING t.event_id
@@ -105,16 +105,10 @@ const claimSQL = `
 		CASE WHEN e.old_secret_until > now() THEN e.old_secret END
 	FROM taken t, e`
 
-// claim queues taking the endpoint's lease, the next attempt, and giving the lease
-// back when there is none. found is nil then.
-func claim(b *pgx.Batch, endpoint, holder, id uuid.UUID, found **Attempt) {
+// take queues taking the next attempt for the holder of the endpoint's lease, and
+// giving the lease back when there is none. found is nil then.
+func take(b *pgx.Batch, endpoint, holder, id uuid.UUID, found **Attempt) {
 	*found = nil
-	b.Queue(`
-		UPDATE webhook_endpoints SET lease_holder = $2, lease_until = clock_timestamp() + $3
-		WHERE id = (
-			SELECT id FROM webhook_endpoints
-			WHERE id = $1 AND disabled_at IS NULL AND deleted_at IS NULL AND (lease_until IS NULL OR lease_until < clock_timestamp() OR lease_holder = $2)
-			FOR NO KEY UPDATE SKIP LOCKED)`, endpoint, holder, Lease)
 	b.Queue(claimSQL, endpoint, holder, id, Lease).Query(func(rows pgx.Rows) error {
 		a := Attempt{ID: id, Endpoint: endpoint, Task: task.ID{Subscriber: task.WebhookDeliver}, holder: holder}
 		_, err := pgx.ForEachRow(rows, []any{&a.Delivery, &a.OwnerID, &a.Task.Event, &a.EventID, &a.EventType, &a.Payload, &a.Number, &a.Spent,
@@ -126,13 +120,26 @@ func claim(b *pgx.Batch, endpoint, holder, id uuid.UUID, found **Attempt) {
 		WHERE id = $1 AND lease_holder = $2 AND NOT EXISTS (SELECT FROM webhook_attempts WHERE id = $3)`, endpoint, holder, id)
 }
 
+// renew queues that the holder's lease begins anew, and locks the endpoint.
+func renew(b *pgx.Batch, endpoint, holder uuid.UUID) {
+	b.Queue(`
+		UPDATE webhook_endpoints SET lease_until = clock_timestamp() + $3
+		WHERE id = $1 AND lease_holder = $2 AND disabled_at IS NULL AND deleted_at IS NULL`, endpoint, holder, Lease)
+}
+
 // Claim takes the attempt that is due next at an endpoint. It is nil when there is
 // none, or when another holder has the endpoint.
 func Claim(ctx context.Context, db *pg.DB, endpoint, holder uuid.UUID) (a *Attempt, err error) {
 	begun, id := time.Now(), outbox.NewID()
 	err = db.InTx(ctx, func(tx *pg.Tx) error {
 		var b pgx.Batch
-		claim(&b, endpoint, holder, id, &a)
+		b.Queue(`
+			UPDATE webhook_endpoints SET lease_holder = $2, lease_until = clock_timestamp() + $3
+			WHERE id = (
+				SELECT id FROM webhook_endpoints
+				WHERE id = $1 AND disabled_at IS NULL AND deleted_at IS NULL AND (lease_until IS NULL OR lease_until < clock_timestamp())
+				FOR NO KEY UPDATE SKIP LOCKED)`, endpoint, holder, Lease)
+		take(&b, endpoint, holder, id, &a)
 		return tx.Last(ctx, &b)
 	})
 	if err != nil {
@@ -226,14 +233,19 @@ func recordOnce(ctx context.Context, db *pg.DB, a *Attempt, r Result, more bool,
 	err = db.InTx(ctx, func(tx *pg.Tx) (err error) {
 		var b pgx.Batch
 		var enabled, fresh bool
-		b.Queue(`SELECT disabled_at IS NULL FROM webhook_endpoints WHERE id = $1 FOR NO KEY UPDATE`, a.Endpoint).
-			QueryRow(func(row pgx.Row) error { return row.Scan(&enabled) })
+		final = r.Verdict
+		if final == Delivered && more {
+			renew(&b, a.Endpoint, a.holder)
+		} else {
+			b.Queue(`SELECT disabled_at IS NULL FROM webhook_endpoints WHERE id = $1 FOR NO KEY UPDATE`, a.Endpoint).
+				QueryRow(func(row pgx.Row) error { return row.Scan(&enabled) })
+		}
 		b.Queue(`
 			UPDATE webhook_attempts SET finished_at = clock_timestamp(), duration_ms = $2, status = nullif($3::int, 0), outcome = $4,
 				response = nullif($5, ''), error = nullif($6, '')
 			WHERE id = $1 AND finished_at IS NULL`, a.ID, r.Duration.Milliseconds(), r.Status, r.Outcome, r.Response, r.Error).
 			Exec(func(tag pgconn.CommandTag) error { fresh = tag.RowsAffected() == 1; return nil })
-		if final = r.Verdict; final == Delivered {
+		if final == Delivered {
 			delivered(tx, &b, a)
 		} else {
 			raw, err := tx.Begin(ctx)
@@ -243,15 +255,17 @@ func recordOnce(ctx context.Context, db *pg.DB, a *Attempt, r Result, more bool,
 			if err := raw.SendBatch(ctx, &b).Close(); err != nil {
 				return err
 			}
+			b = pgx.Batch{}
 			// else an earlier try of ours was committed although it was not answered
-			if b = (pgx.Batch{}); fresh {
+			if fresh {
 				if final, err = failed(ctx, tx, a, r, enabled); err != nil {
 					return err
 				}
 			}
+			renew(&b, a.Endpoint, a.holder)
 		}
 		if more {
-			claim(&b, a.Endpoint, a.holder, id, &next)
+			take(&b, a.Endpoint, a.holder, id, &next)
 		} else {
 			release(&b, a.Endpoint, a.holder)
 		}
@@ -305,7 +319,7 @@ func failed(ctx context.Context, tx *pg.Tx, a *Attempt, r Result, enabled bool) 
 			return err
 		})
 	if verdict == Retry {
-		task.Again(&b, a.Task, a.Number, why, r.Next)
+		task.Again(tx, &b, a.Task, a.Number, why, r.Next)
 		b.Queue(`UPDATE webhook_deliveries SET spent = $2, due_at = $3 WHERE id = $1 AND state = 'pending'`, a.Delivery, spent, r.Next)
 	} else {
 		task.End(tx, &b, a.Task, task.Discarded, a.Number, why)
@@ -361,7 +375,7 @@ func forget(ctx context.Context, tx *pg.Tx, a *Attempt) error {
 	}
 	var b pgx.Batch
 	release(&b, a.Endpoint, a.holder)
-	b.Queue(`UPDATE tasks SET attempts = greatest(attempts - 1, 0) WHERE event_id = $1 AND subscriber = $2`, a.Task.Event, a.Task.Subscriber)
+	b.Queue(`UPDATE tasks SET attempts = greatest(attempts - 1, 0), busy_until = NULL WHERE event_id = $1 AND subscriber = $2`, a.Task.Event, a.Task.Subscriber)
 	b.Queue(`UPDATE webhook_deliveries SET attempts = attempts - 1 WHERE id = $1`, a.Delivery)
 	b.Queue(`DELETE FROM webhook_attempts WHERE id = $1`, a.ID)
 	return raw.SendBatch(ctx, &b).Close()

@@ -911,6 +911,42 @@ func TestReschedule(t *testing.T) {
 	w.refused(w.call("", "POST", path, move(day(7), nil)), 409, "booking_cancelled")
 }
 
+// A visitor moves one booking 20 times within an hour; the owner as often as they
+// like.
+func TestLimitOfMoves(t *testing.T) {
+	w := setup(t)
+	w.open(nil)
+	a, other := w.book(day(3), nil), w.book(day(4), nil)
+	move := func(caller string, of answer, i int) answer {
+		body := object{"start": day(5).Add(time.Duration(i%2) * time.Hour)}
+		if caller == "" {
+			body["manage_token"] = of.text("manage_token")
+		}
+		return w.call(caller, "POST", "/v1/bookings/"+of.text("booking.id")+"/reschedule", body)
+	}
+	for i := range 20 {
+		if got := move("", a, i); got.status != 200 {
+			t.Fatalf("move %d: %d %s", i, got.status, got.raw)
+		}
+	}
+	before := w.rows()
+	got := move("", a, 20)
+	if w.refused(got, 429, "rate_limited"); got.header.Get("Retry-After") == "" || !strings.Contains(got.text("detail"), "Try again in") {
+		t.Errorf("%v %s", got.header, got.raw)
+	}
+	if after := w.rows(); after != before {
+		t.Errorf("%s, before %s", after, before)
+	}
+	// where it is already, it isn't moved
+	if got := move("", a, 19); got.status != 200 {
+		t.Errorf("%d %s", got.status, got.raw)
+	}
+	if got := move(w.token, a, 20); got.status != 200 {
+		t.Errorf("the owner: %d %s", got.status, got.raw)
+	}
+	w.must("", "POST", "/v1/bookings/"+other.text("booking.id")+"/reschedule", object{"manage_token": other.text("manage_token"), "start": day(6)})
+}
+
 func TestMovesTogether(t *testing.T) {
 	w := setupAlone(t)
 	w.open(nil)

@@ -354,6 +354,11 @@ func TestRedeemTwice(t *testing.T) {
 	if a := w.post(w.browser(), "/@me/code", url.Values{"code": {code}, "nonce": {nonce()}}); a.status != 409 || !strings.Contains(a.raw, `role="alert"`) {
 		t.Errorf("%d %s", a.status, a.raw)
 	}
+	for path, form := range map[string]url.Values{"/@me/code": {"code": {strings.Repeat("x", 9<<10)}}, "/@me/bookings/x": {"token": {strings.Repeat("x", 9<<10)}}, "/@me/bookings/x/move": {"token": {strings.Repeat("x", 9<<10)}}} {
+		if a := w.post(w.browser(), path, form); a.status != 400 || !strings.Contains(a.raw, "could not be read") {
+			t.Errorf("a large form, %s: %d", path, a.status)
+		}
+	}
 	for name, guess := range map[string]string{"none": "", "short": "x", "long": strings.Repeat("x", 300), "not text": "\xff\x00234567890123456"} {
 		if a := w.post(w.browser(), "/@me/code", url.Values{"code": {code}, "nonce": {guess}}); a.status != 409 && a.status != 400 {
 			t.Errorf("%s: %d %s", name, a.status, a.raw)

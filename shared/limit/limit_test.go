@@ -3,6 +3,7 @@ package limit_test
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -169,6 +170,27 @@ func TestAddress(t *testing.T) {
 	} {
 		if got := limit.Address(in); got != want {
 			t.Errorf("%s: %s, want %s", in, got, want)
+		}
+	}
+}
+
+// A refusal says in words when to try again, rounded up.
+func TestWaitInWords(t *testing.T) {
+	t.Parallel()
+	db := pgtest.DB(t)
+	for per, want := range map[time.Duration]string{
+		time.Second: `1 second`, 45 * time.Second: `4\d seconds`, 10 * time.Minute: `10 minutes`, time.Hour: `60 minutes`, 3 * time.Hour: `3 hours`, 48 * time.Hour: `48 hours`,
+	} {
+		r := limit.Rule{Name: per.String(), Most: 1, Per: per}
+		if err := r.Take(t.Context(), db, "k"); err != nil {
+			t.Fatal(err)
+		}
+		err := r.Take(t.Context(), db, "k")
+		if err == nil && per == time.Second {
+			continue // it took longer than that
+		}
+		if f := fault.From(err); f == nil || !regexp.MustCompile(`^That was too often from this address\. Try again in `+want+`\.$`).MatchString(f.Detail) {
+			t.Errorf("%s: %v", per, f)
 		}
 	}
 }

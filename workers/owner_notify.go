@@ -30,29 +30,37 @@ func ownerNotify(p *post) func(context.Context, *river.Job[task.OwnerNotifyArgs]
 		if err != nil {
 			return lasting(err)
 		}
-		return deliver(ctx, p, job, notice(r, owner, p.url+"/"), perOwner(5, time.Hour))
+		var link string
+		if p.url != "" {
+			link = p.url + "/"
+		}
+		return deliver(ctx, p, job, notice(r, owner, link), perOwner(5, time.Hour))
 	}
 }
 
 // notice tells of a request. What the visitor wrote stands last and as a
-// quotation, so that nothing of it can pass for ours.
+// quotation, so that nothing of it can pass for ours. Without a link it is told all
+// the same.
 func notice(r access.Request, owner auth.Profile, link string) mail.Message {
 	from := "Name: " + r.Name
 	if r.Org != "" {
 		from += "\nOrganisation: " + r.Org
 	}
 	from += "\nE-mail: " + r.Email + " (not verified)"
-	return mail.Message{
+	m := mail.Message{
 		FromName: "StandMeet",
 		To:       mail.Address{Name: owner.Name, Email: owner.Email},
 		Subject:  "A request for access to your page, from " + r.Name,
-		Text: strings.Join([]string{
-			"Somebody asked for access to what you share by code. Nothing has been decided: sign in to approve or to close the request.",
-			link,
-			from + "\nRequest: " + r.ID.String(),
-			"This is what they wrote:",
-			"> " + strings.ReplaceAll(r.Message, "\n", "\n> "),
-		}, "\n\n") + "\n",
-		Links: []string{link},
 	}
+	paragraphs := []string{"Somebody asked for access to what you share by code. Nothing has been decided: sign in to approve or to close the request."}
+	if link != "" {
+		m.Links = []string{link}
+		paragraphs = append(paragraphs, link)
+	}
+	m.Text = strings.Join(append(paragraphs,
+		from+"\nRequest: "+r.ID.String(),
+		"This is what they wrote:",
+		"> "+strings.ReplaceAll(r.Message, "\n", "\n> "),
+	), "\n\n") + "\n"
+	return m
 }

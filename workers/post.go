@@ -67,6 +67,9 @@ func deliver[A caused](ctx context.Context, p *post, job *river.Job[A], m mail.M
 	if p.mailer == nil {
 		return permanent(errors.New("no mail server is configured"))
 	}
+	if len(m.Links) > 0 && p.url == "" {
+		return permanent(errors.New("the address of the page is not configured (PUBLIC_URL), so the mail's link would lead nowhere"))
+	}
 	to, err := email.Parse(m.To.Email)
 	if err != nil {
 		return permanent(fmt.Errorf("the recipient %q is %w", m.To.Email, err))

@@ -10,6 +10,7 @@ import (
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/rivertype"
 
+	"standmeet/shared/access"
 	"standmeet/shared/auth"
 	"standmeet/shared/fault"
 	"standmeet/shared/outbox"
@@ -114,6 +115,13 @@ func TestSignInMailHoldsOneLink(t *testing.T) {
 	job.CreatedAt, p.keys = time.Now(), secret.Keys{}
 	if err := try(); !errors.As(err, &lasts) {
 		t.Errorf("%T %v", err, err)
+	}
+	job.Args.EventID, p.keys, p.url = outbox.NewID(), keys, ""
+	if err := try(); !errors.As(err, &lasts) || !strings.Contains(err.Error(), "PUBLIC_URL") {
+		t.Errorf("%T %v", err, err)
+	}
+	if m := notice(access.Request{Name: "Eve", Message: "Hello"}, owner, ""); len(m.Links) != 0 || strings.Contains(m.Text, "\n\n\n") || !strings.Contains(m.Text, "> Hello") {
+		t.Errorf("%+v", m)
 	}
 	if len(server.seen) != sent {
 		t.Error("sent all the same")

@@ -156,9 +156,9 @@ func plain(err error) string {
 // keeping any.
 func countHeaders(r io.Reader) (n int, err error) {
 	signature := []byte("PK\x01\x02")
-	in := bufio.NewReaderSize(r, 1<<20)
+	in := bufio.NewReaderSize(r, 64<<10)
 	for {
-		window, err := in.Peek(1 << 20)
+		window, err := in.Peek(64 << 10)
 		n += bytes.Count(window, signature)
 		if len(window) < len(signature) || err != nil {
 			if err == nil || errors.Is(err, io.EOF) {

@@ -26,11 +26,15 @@ type booking struct {
 // Open: the visitor may still change it.
 func (b booking) Open() bool { return b.State == string(rules.Confirmed) && b.Start.After(time.Now()) }
 
-// moving is the form by which a booking is moved.
-type moving struct {
+// times is the part of a form where one is chosen.
+type times struct {
 	Days []day
+	// Zones says whose clock they are on.
+	Zones string
 	// Earlier and Later lead to other days; may be empty.
 	Earlier, Later string
+
+	bookable, requiresCode bool
 }
 
 // day is one of the owner's, with what is free on it.
@@ -124,8 +128,7 @@ func (p *pages) change(w http.ResponseWriter, r *http.Request, operation string)
 	http.Redirect(w, r, v.address("/bookings/"+id, url.Values{"token": {token}}), http.StatusSeeOther)
 }
 
-// showMove shows the free times from the day on that the query names, for two
-// weeks. Without a script each is a button to be chosen.
+// showMove shows the form by which a booking is moved, if it still can be.
 func (p *pages) showMove(w http.ResponseWriter, v visit, status int, token, alert string) {
 	out, b, err := v.booking(token)
 	if err != nil {
@@ -136,46 +139,59 @@ func (p *pages) showMove(w http.ResponseWriter, v visit, status int, token, aler
 		page.Show(w, markup, status, out)
 		return
 	}
-	var slots struct {
-		Zone  string `json:"time_zone"`
-		From  time.Time
-		To    time.Time
-		Slots []rules.Slot
+	if out.Times, err = v.times(b.DurationMin, b.VisitorZone, "/bookings/"+b.ID+"/move", url.Values{"token": {token}}); err != nil {
+		p.fail(w, v.r, err)
+		return
 	}
-	args := map[string]any{"handle": v.owner.Handle, "duration_min": b.DurationMin}
+	out.Title, out.Moving = "Move your booking with "+v.name(), true
+	out.Text = "Choose another time. The booking stays as it is until you press the button. " + out.Times.Zones
+	page.Show(w, markup, status, out)
+}
+
+// times are what is free from the day on that the query names, for two weeks.
+// durationMin 0 is the owner's slot; theirs is the visitor's zone, or "". The days
+// before and after are at the address below, with query.
+func (v visit) times(durationMin int, theirs, below string, query url.Values) (*times, error) {
+	var slots struct {
+		Zone         string `json:"time_zone"`
+		Bookable     bool
+		RequiresCode bool `json:"requires_code"`
+		From, To     time.Time
+		Slots        []rules.Slot
+	}
+	args := map[string]any{"handle": v.owner.Handle}
+	if durationMin != 0 {
+		args["duration_min"] = durationMin
+	}
 	if from := v.r.URL.Query().Get("from"); from != "" {
 		args["from"] = from
 	}
 	if _, err := v.call(v.r.Context(), "bookings.slots", args, &slots); err != nil {
-		p.fail(w, v.r, err)
-		return
+		return nil, err
 	}
 	zone, err := rules.Zone(slots.Zone)
 	if err != nil {
-		p.fail(w, v.r, err)
-		return
+		return nil, err
 	}
-	theirs := zone
-	if b.VisitorZone != "" {
-		if theirs, err = rules.Zone(b.VisitorZone); err != nil {
-			theirs = zone // known when it was booked
+	there := zone
+	if theirs != "" {
+		if there, err = rules.Zone(theirs); err != nil {
+			there = zone // it was known when they said so
 		}
 	}
-	out.Title = "Move your booking with " + v.name()
-	out.Text = "Choose another time. The booking stays as it is until you press the button. Times are those of " + zone.String() + "."
-	if theirs != zone {
-		out.Text += " In brackets they are those of " + theirs.String() + "."
+	t := &times{Days: days(slots.Slots, zone, there), Zones: "Times are those of " + zone.String() + ".", bookable: slots.Bookable, requiresCode: slots.RequiresCode}
+	if there != zone {
+		t.Zones += " In brackets they are those of " + there.String() + "."
 	}
-	out.Moving = &moving{Days: days(slots.Slots, zone, theirs)}
 	at := func(from time.Time) string {
-		return v.address("/bookings/"+b.ID+"/move", url.Values{"token": {token}, "from": {from.UTC().Format(time.RFC3339)}})
+		query.Set("from", from.UTC().Format(time.RFC3339))
+		return v.address(below, query)
 	}
-	length := slots.To.Sub(slots.From)
 	if now := time.Now(); slots.From.After(now) {
-		out.Moving.Earlier = at(later(slots.From.Add(-length), now))
+		t.Earlier = at(later(slots.From.Add(-slots.To.Sub(slots.From)), now))
 	}
-	out.Moving.Later = at(slots.To)
-	page.Show(w, markup, status, out)
+	t.Later = at(slots.To)
+	return t, nil
 }
 
 func later(a, b time.Time) time.Time {

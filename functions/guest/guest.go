@@ -27,6 +27,8 @@ import (
 //	GET  /@{handle}/notes/{path}            a note
 //	GET  /@{handle}/code?code=…             asks to press a button
 //	POST /@{handle}/code                    redeems the code, leads to /@{handle}
+//	GET  /@{handle}/book?from=…             offers times to book
+//	POST /@{handle}/book                    books one, leads to the booking
 //	GET  /@{handle}/bookings/{id}?token=…   a booking
 //	POST /@{handle}/bookings/{id}           cancels it, leads back to it
 //	GET  /@{handle}/bookings/{id}/move?token=…&from=…  offers other times
@@ -42,6 +44,8 @@ func Pages(cat op.Catalog, s *op.Server, db *pg.DB) http.Handler {
 	mux.HandleFunc("GET /{at}/notes/{path...}", p.note)
 	mux.HandleFunc("GET /{at}/code", p.askCode)
 	mux.HandleFunc("POST /{at}/code", p.redeem)
+	mux.HandleFunc("GET /{at}/book", p.askBooking)
+	mux.HandleFunc("POST /{at}/book", p.book)
 	mux.HandleFunc("GET /{at}/bookings/{id}", p.booking)
 	mux.HandleFunc("POST /{at}/bookings/{id}", p.cancel)
 	mux.HandleFunc("GET /{at}/bookings/{id}/move", p.askMove)
@@ -98,7 +102,14 @@ type view struct {
 	// Self is its page without the token, Move the one on which it is moved, and File
 	// the calendar file.
 	Self, Move, File string
-	Moving           *moving
+	// Times can be chosen, to move the booking or to make one by the Form; where it
+	// NeedsCode, nothing can be booked yet.
+	Times     *times
+	Moving    bool
+	Form      *form
+	NeedsCode bool
+	// Bookable: the owner takes bookings.
+	Bookable bool
 }
 
 type noteLink struct{ Title, Address string }
@@ -112,6 +123,7 @@ var markup = template.Must(page.Layout(`{{with .Alert}}<p role="alert">{{.}}</p>
 {{end}}</ul>
 {{if .More}}<p>There are more.</p>
 {{end}}{{else}}<p>There is nothing here to read yet.</p>
+{{end}}{{if .Bookable}}<p><a href="{{.Base}}/book">Book a time</a></p>
 {{end}}{{if not (or .Coded .Ended)}}<p><a href="{{.Base}}/code">I have a code</a></p>
 {{end}}{{end}}{{with .Body}}<pre>{{.}}</pre>
 {{end}}{{if .AskCode}}<form method="post" action="{{.Base}}/code"><input type="hidden" name="nonce" value="{{.Nonce}}">
@@ -127,15 +139,28 @@ var markup = template.Must(page.Layout(`{{with .Alert}}<p role="alert">{{.}}</p>
 {{if and .Open (not $.Moving)}}<p><a href="{{$.Move}}">Move this booking</a></p>
 <form method="post" action="{{$.Self}}"><input type="hidden" name="token" value="{{$.Token}}"><button>Cancel this booking</button></form>
 {{end}}{{if not $.Moving}}<p><a href="{{$.File}}">Calendar file (.ics)</a></p>
-{{end}}{{end}}{{with .Moving}}<form method="post" action="{{$.Self}}/move"><input type="hidden" name="token" value="{{$.Token}}">
-{{range .Days}}<fieldset><legend>{{.Name}}</legend>
+{{end}}{{end}}{{with .Times}}{{if $.Moving}}<form method="post" action="{{$.Self}}/move"><input type="hidden" name="token" value="{{$.Token}}">
+{{template "days" .}}
+{{if .Days}}<button>Move the booking</button>
+{{end}}</form>
+{{else if $.NeedsCode}}<p>To book a time here you need an access code. <a href="{{$.Base}}/code">I have a code</a></p>
+{{range .Days}}<p><strong>{{.Name}}</strong>: {{range .Times}}{{.Text}} {{end}}</p>
+{{else}}<p>No time is free on these days.</p>
+{{end}}{{else}}<form method="post" action="{{$.Base}}/book">{{with $.Form}}<input type="hidden" name="nonce" value="{{.Nonce}}">{{end}}
+{{template "days" .}}
+{{if .Days}}{{with $.Form}}<label>Your name <input name="name" value="{{.Name}}" autocomplete="name" maxlength="200" required></label>
+<label>Your e-mail address, where the invitation goes <input name="email" type="email" value="{{.Email}}" autocomplete="email" maxlength="320" required></label>
+<label>What it is about <input name="topic" value="{{.Topic}}" maxlength="2000"></label>
+<label>Your time zone, if it is another, such as Asia/Tokyo <input name="time_zone" value="{{.Zone}}" autocapitalize="none" spellcheck="false" maxlength="64"></label>
+<label class="unseen" aria-hidden="true">Leave this empty <input name="website" tabindex="-1" autocomplete="off"></label>
+<button>Book this time</button>
+{{end}}{{end}}</form>
+{{end}}<p>{{with .Earlier}}<a href="{{.}}">Earlier days</a> {{end}}<a href="{{.Later}}">Later days</a></p>
+{{end}}{{if not .Home}}{{with .Base}}<p><a href="{{.}}">Back</a></p>
+{{end}}{{end}}{{define "days"}}{{range .Days}}<fieldset><legend>{{.Name}}</legend>
 {{range .Times}}<label><input type="radio" name="start" value="{{.Start}}" required> {{.Text}}</label>
 {{end}}</fieldset>
 {{else}}<p>No time is free on these days.</p>
-{{end}}{{if .Days}}<button>Move the booking</button>
-{{end}}</form>
-<p>{{with .Earlier}}<a href="{{.}}">Earlier days</a> {{end}}<a href="{{.Later}}">Later days</a></p>
-{{end}}{{if not .Home}}{{with .Base}}<p><a href="{{.}}">Back</a></p>
 {{end}}{{end}}`))
 
 // fail shows a failure in words.

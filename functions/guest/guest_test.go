@@ -547,3 +547,76 @@ func location(t *testing.T, zone string) *time.Location {
 	}
 	return loc
 }
+
+// A time is booked on the page, once however often the button is pressed; where a
+// code is needed the page says so.
+func TestBookOnThePage(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	b := w.browser()
+	if a := w.get(b, "/@me"); strings.Contains(a.raw, "Book a time") {
+		t.Error(a.raw)
+	}
+	if a := w.get(b, "/@me/book"); a.status != 200 || !strings.Contains(a.raw, "takes no bookings") || strings.Contains(a.raw, "<form") {
+		t.Errorf("%d %s", a.status, a.raw)
+	}
+	all := `[{"from":"00:00","to":"24:00"}]`
+	w.own("PUT", "/v1/availability", `{"slot_minutes":240,"lead_minutes":0,"weekly":{"monday":`+all+`,"tuesday":`+all+`,"wednesday":`+all+`,"thursday":`+all+`,"friday":`+all+`,"saturday":`+all+`,"sunday":`+all+`}}`)
+	offer := w.get(b, "/@me/book")
+	nonce := regexp.MustCompile(`name="nonce" value="([^"]+)"`).FindStringSubmatch(offer.raw)
+	starts := regexp.MustCompile(`name="start" value="([^"]+)"`).FindAllStringSubmatch(offer.raw, -1)
+	if !strings.Contains(w.get(b, "/@me").raw, `href="/@me/book"`) || nonce == nil || len(starts) < 10 {
+		t.Fatalf("%d %s", offer.status, offer.raw)
+	}
+	filled := func(start string, more url.Values) url.Values {
+		f := url.Values{"nonce": {nonce[1]}, "start": {start}, "name": {"Eve <b>"}, "email": {"eve@example.test"}, "topic": {"A talk"}, "time_zone": {"Asia/Tokyo"}}
+		for k, v := range more {
+			f[k] = v
+		}
+		return f
+	}
+	first := starts[3][1]
+	for name, c := range map[string]struct {
+		form   url.Values
+		status int
+		says   string
+	}{
+		"a program": {filled(first, url.Values{"website": {"https://b.test"}}), 422, "website"}, "no time": {filled("", nil), 400, "Choose one"}, "junk": {filled("x", nil), 400, "start"},
+		"an address": {filled(first, url.Values{"email": {"x"}}), 400, "email"}, "a zone": {filled(first, url.Values{"time_zone": {"Tokyo"}}), 400, "time_zone"}, "the past": {filled("2020-01-01T00:00:00Z", nil), 422, "not offered"},
+	} {
+		if a := w.post(b, "/@me/book", c.form); a.status != c.status || !strings.Contains(a.raw, `role="alert"`) || !strings.Contains(a.raw, c.says) || !strings.Contains(a.raw, `value="Eve &lt;b&gt;"`) {
+			t.Errorf("%s: %d %s", name, a.status, a.raw)
+		}
+	}
+	if a := w.post(b, "/@me/book", filled(first, nil), "Sec-Fetch-Site", "cross-site"); a.status != 403 || w.count(`SELECT count(*) FROM bookings`) != 0 {
+		t.Errorf("%d %s", a.status, a.raw)
+	}
+	paths := map[string]bool{}
+	for range 2 {
+		a := w.post(b, "/@me/book", filled(first, nil))
+		paths[a.path] = true
+		if a.status != 200 || !strings.Contains(a.raw, "Your booking with") || !strings.Contains(a.raw, "Asia/Tokyo") || regexp.MustCompile(`(?i)\b(sent|told|mailed|notified|invited)\b`).MatchString(a.raw) {
+			t.Errorf("%d %s", a.status, a.raw)
+		}
+	}
+	// gone back to and filled in otherwise, it is another booking
+	if a := w.post(b, "/@me/book", filled(starts[5][1], nil)); a.status != 200 || paths[a.path] || len(paths) != 1 || w.count(`SELECT count(*) FROM bookings`) != 2 {
+		t.Errorf("%d %s %v", a.status, a.raw, paths)
+	}
+	if a := w.post(b, "/@me/book", filled(first, url.Values{"nonce": {"another"}})); a.status != 409 && a.status != 422 || !strings.Contains(a.raw, `role="alert"`) {
+		t.Errorf("taken: %d %s", a.status, a.raw)
+	}
+
+	w.own("PUT", "/v1/availability", `{"requires_code":true}`)
+	if a := w.get(b, "/@me/book"); a.status != 200 || !strings.Contains(a.raw, "you need an access code") || !strings.Contains(a.raw, `href="/@me/code"`) || strings.Contains(a.raw, "<form") {
+		t.Errorf("%d %s", a.status, a.raw)
+	}
+	if a := w.post(b, "/@me/book", filled(starts[7][1], url.Values{"nonce": {"third"}})); a.status != 403 || !strings.Contains(a.raw, "Redeem yours first") {
+		t.Errorf("%d %s", a.status, a.raw)
+	}
+	code, _ := w.own("POST", "/v1/codes", `{"label":"one"}`)["code"].(string)
+	w.post(b, "/@me/code", url.Values{"code": {code}})
+	if a := w.post(b, "/@me/book", filled(starts[7][1], url.Values{"nonce": {"third"}})); a.status != 200 || !strings.Contains(a.raw, "Your booking with") {
+		t.Errorf("%d %s", a.status, a.raw)
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"net/url"
 
 	"standmeet/functions/page"
+	rules "standmeet/shared/booking"
 	"standmeet/shared/fault"
 )
 
@@ -23,6 +24,12 @@ func (p *pages) home(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	out := view{Title: v.name(), Base: v.base, Home: true, More: list.Next != "", Coded: v.caller.Reads(v.owner.ID), Ended: v.ended}
+	a, err := rules.ReadAvailability(r.Context(), p.db, v.owner.ID)
+	if err != nil {
+		p.fail(w, r, err)
+		return
+	}
+	out.Bookable = a.Bookable
 	for _, n := range list.Items {
 		query := url.Values{}
 		if n.Genre != "wiki" {

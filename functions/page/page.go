@@ -27,6 +27,7 @@ const style = `
 	label input { display: block; width: 100% }
 	fieldset { border: 0; padding: 0; margin: 1rem 0 } legend { font-weight: 600 }
 	fieldset label { display: inline-block; margin: 0 1.25rem 0 0 } label input[type=radio] { display: inline; width: auto }
+	.unseen { position: absolute; left: -200vw }
 	form + h2, section + section { margin-top: 2.5rem }
 	dt { font-weight: 600 } dd { margin: 0 0 .5rem }
 	pre { white-space: pre-wrap; font: inherit }

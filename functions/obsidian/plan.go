@@ -98,7 +98,10 @@ func plan(ctx context.Context, tx *pg.Tx, owner uuid.UUID, p prepared) (*importi
 	if im.bodies, err = corpus.Bodies(ctx, tx, owner, changing); err != nil {
 		return nil, err
 	}
-	for _, f := range im.files {
+	for i, f := range im.files {
+		if err := im.awake(ctx, i); err != nil {
+			return nil, err
+		}
 		if err := im.take(ctx, f); err != nil {
 			why, ok := reason(err)
 			if !ok {
@@ -110,8 +113,17 @@ func plan(ctx context.Context, tx *pg.Tx, owner uuid.UUID, p prepared) (*importi
 	if err := im.prune(ctx); err != nil {
 		return nil, err
 	}
-	im.links()
-	return im, nil
+	return im, im.links(ctx)
+}
+
+// awake keeps a transaction that has much to decide from being taken for one that
+// was left: it is called for each file.
+func (im *importing) awake(ctx context.Context, file int) error {
+	if file%500 != 499 {
+		return nil
+	}
+	_, err := im.tx.Exec(ctx, `SELECT 1`)
+	return err
 }
 
 // same reports whether the file is what it was at the last import.
@@ -524,7 +536,7 @@ func (im *importing) prune(ctx context.Context) error {
 }
 
 // links tells where the links of new and changed notes lead.
-func (im *importing) links() {
+func (im *importing) links(ctx context.Context) error {
 	l := &im.out.Links
 	var all []vault.Attachment
 	added := map[string]bool{}
@@ -547,7 +559,10 @@ func (im *importing) links() {
 		}
 		*list = append(*list, Dangler{f.Path, target})
 	}
-	for _, f := range im.files {
+	for i, f := range im.files {
+		if err := im.awake(ctx, i); err != nil {
+			return err
+		}
 		note, ok := im.bulk.Get(im.noteOf[f.key])
 		if f.same() || f.note == nil || !ok {
 			continue
@@ -562,6 +577,7 @@ func (im *importing) links() {
 			}
 		}
 	}
+	return nil
 }
 
 // resolve looks for an attachment behind a link that leads to no note.

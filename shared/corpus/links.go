@@ -302,7 +302,9 @@ func (d directory) add(c candidate) {
 	}
 	c.aliases = folded
 	for _, name := range usable(append([]string{c.title, c.slug, c.path, c.ID.String()}, c.aliases...)) {
-		d[name] = append(d[name], c)
+		if name != "" {
+			d[name] = append(d[name], c)
+		}
 	}
 }
 

@@ -35,6 +35,7 @@ func routes() map[string]route {
 		task.OwnerNotify:      {args: func(e outbox.Event) (river.JobArgs, error) { return task.OwnerNotifyArgs{Caused: caused(e)}, nil }},
 		task.BookingMail:      {args: func(e outbox.Event) (river.JobArgs, error) { return task.BookingMailArgs{Caused: caused(e)}, nil }},
 		task.BookingOwnerMail: {args: func(e outbox.Event) (river.JobArgs, error) { return task.BookingOwnerMailArgs{Caused: caused(e)}, nil }},
+		task.MicrositeBuild:   {args: func(e outbox.Event) (river.JobArgs, error) { return task.MicrositeBuildArgs{Caused: caused(e)}, nil }},
 		task.SignInMail:       {args: func(e outbox.Event) (river.JobArgs, error) { return task.SignInMailArgs{Caused: caused(e)}, nil }},
 		task.PeriodicRun: {args: func(e outbox.Event) (river.JobArgs, error) {
 			return task.PeriodicArgs{Caused: caused(e), Name: e.Subject}, nil

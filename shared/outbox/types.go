@@ -55,6 +55,14 @@ const (
 	WebhookSecretRotated = "webhook.secret_rotated"
 	DeliveryRequested    = "webhook.delivery_requested"
 	VaultImported        = "obsidian.imported"
+	BuildRequested       = "microsite.build.requested"
+	BuildSettled         = "microsite.build.settled"
+	MicrositeChanged     = "microsite.changed"
+	MicrositeCreated     = "microsite.created"
+	MicrositeDeleted     = "microsite.deleted"
+	MicrositePublished   = "microsite.published"
+	MicrositeRolledBack  = "microsite.rolled_back"
+	MicrositeUnpublished = "microsite.unpublished"
 )
 
 // Types lists every declared event type, ordered by name.
@@ -79,6 +87,14 @@ func Types() []Type {
 		{Name: CodeRevoked, Description: "An access code was revoked.", Exposed: true},
 		{Name: NoteChanged, Description: "A note was created, changed, moved, deleted or restored.", Subscribers: []string{"corpus.index"}, Exposed: true, Facts: []string{"genre", "version", "visibility", "was_visibility", "change"}},
 		{Name: MailTestRequested, Description: "The owner asked for a test mail.", Subscribers: []string{"mail.test"}},
+		{Name: BuildRequested, Description: "The owner asked for a build of a microsite.", Subscribers: []string{"microsite.build"}, Exposed: true, Facts: []string{"site_id", "slug", "number"}},
+		{Name: BuildSettled, Description: "A build of a microsite has ended, as built or failed.", Exposed: true, Facts: []string{"site_id", "slug", "number", "status"}},
+		{Name: MicrositeChanged, Description: "Files of a microsite were added, replaced or deleted.", Exposed: true, Facts: []string{"slug"}},
+		{Name: MicrositeCreated, Description: "A microsite was created.", Exposed: true, Facts: []string{"slug"}},
+		{Name: MicrositeDeleted, Description: "A microsite was deleted.", Exposed: true, Facts: []string{"slug"}},
+		{Name: MicrositePublished, Description: "A build of a microsite went live.", Exposed: true, Facts: []string{"slug", "build_id", "number"}},
+		{Name: MicrositeRolledBack, Description: "A microsite went back to a build that was live before.", Exposed: true, Facts: []string{"slug", "build_id", "number"}},
+		{Name: MicrositeUnpublished, Description: "A microsite went offline.", Exposed: true, Facts: []string{"slug"}},
 		{Name: VaultImported, Description: "The import of a vault was committed, and changed something.", Exposed: true, Facts: []string{"created", "updated", "unchanged", "deleted", "attachments"}},
 		{Name: PeriodicRunRequested, Description: "The owner asked for a periodic job to run now.", Subscribers: []string{"periodic.run"}},
 		{Name: TaskCancelRequested, Description: "The owner cancelled a task.", Command: true},

@@ -84,6 +84,12 @@ type SignInMailArgs struct{ Caused }
 // Kind is the River job kind.
 func (SignInMailArgs) Kind() string { return SignInMail }
 
+// MicrositeBuildArgs asks for a microsite to be built; Subject is the build.
+type MicrositeBuildArgs struct{ Caused }
+
+// Kind is the River job kind.
+func (MicrositeBuildArgs) Kind() string { return MicrositeBuild }
+
 // WebhookDeliverArgs asks for what is due at an endpoint to be delivered. The
 // deliveries are read when the job runs, so one job covers all that were fanned
 // out with it.

@@ -128,6 +128,14 @@ func sentences() map[string]map[State]string {
 			Discarded: "The mail to the owner about the booking could not be handed over. Its task says why.",
 			Cancelled: "The mail to the owner about the booking was cancelled. If an attempt had begun, it may still arrive.",
 		},
+		MicrositeBuild: {
+			Pending:   "The build is queued. What visitors are served does not change by it.",
+			Running:   "The build is under way. What visitors are served does not change by it.",
+			Retryable: "The build could not be carried out yet; it will be tried again by itself.",
+			Completed: "The build has settled: its status says whether it was built or failed. It is live only once it is published.",
+			Discarded: "The build could not be carried out, so it counts as failed. Its task says why.",
+			Cancelled: "The build was cancelled, so it counts as failed.",
+		},
 		OwnerNotify: {
 			Pending:   "The mail to the owner about the access request is queued.",
 			Running:   "The mail to the owner about the access request is being handed over.",

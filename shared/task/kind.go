@@ -13,6 +13,7 @@ const (
 	BookingOwnerMail = "booking.owner_mail"
 	CorpusIndex      = "corpus.index"
 	MailTest         = "mail.test"
+	MicrositeBuild   = "microsite.build"
 	OwnerNotify      = "owner.notify"
 	PeriodicRun      = "periodic.run"
 	TasksBulk        = "tasks.bulk"
@@ -64,6 +65,8 @@ func Kinds() []Kind {
 		{Name: BookingOwnerMail, Title: "Mail the owner about a booking", Queue: QueueNotify, MaxAttempts: mailAttempts, Timeout: mailTimeout},
 		{Name: CorpusIndex, Title: "Index a note", Queue: QueueIndex, MaxAttempts: 12, Timeout: 15 * time.Second, Transactional: true},
 		{Name: MailTest, Title: "Send a test mail", Queue: QueueNotify, MaxAttempts: mailAttempts, Timeout: mailTimeout},
+		// nobody sees anything of a build before it is settled
+		{Name: MicrositeBuild, Title: "Build a microsite", Queue: QueueBuild, MaxAttempts: 6, Timeout: 60 * time.Second, Transactional: true},
 		{Name: OwnerNotify, Title: "Mail the owner about an access request", Queue: QueueNotify, MaxAttempts: mailAttempts, Timeout: mailTimeout},
 		{Name: PeriodicRun, Title: "Run a periodic job now", Queue: QueueMaintenance, MaxAttempts: 3, Timeout: 20 * time.Second},
 		{Name: TasksBulk, Title: "Retry or cancel many tasks", Queue: QueueMaintenance, MaxAttempts: 8, Timeout: 20 * time.Second},

@@ -118,6 +118,7 @@ var figures = []struct {
 	{[]string{"B1", "B2", "B3"}, (*bench).receipts},
 	{[]string{"B4", "B5"}, (*bench).backlog},
 	{[]string{"B7"}, (*bench).search},
+	{[]string{"B8"}, (*bench).vaults},
 	{[]string{"B9"}, (*bench).webhooks},
 	{[]string{"B10"}, (*bench).held},
 }

@@ -79,11 +79,81 @@ idempotency_keys.key text not null
 idempotency_keys.fingerprint bytea not null
 idempotency_keys.committed json
 idempotency_keys.created_at timestamp with time zone not null default now()
+job_listings.id uuid not null
+job_listings.owner_id uuid not null
+job_listings.source_id uuid not null
+job_listings.external_id text not null
+job_listings.url text not null
+job_listings.canonical_url text not null
+job_listings.page text not null
+job_listings.title text not null
+job_listings.company text not null
+job_listings.location text not null
+job_listings.description text not null
+job_listings.published_at timestamp with time zone
+job_listings.found_by uuid not null
+job_listings.first_seen_at timestamp with time zone not null default clock_timestamp()
+job_listings.last_seen_at timestamp with time zone not null default clock_timestamp()
+job_listings.duplicate_of uuid
+job_sources.id uuid not null
+job_sources.owner_id uuid not null
+job_sources.kind text not null
+job_sources.board text not null default ''::text
+job_sources.url text not null default ''::text
+job_sources.name text not null default ''::text
+job_sources.etag text not null default ''::text
+job_sources.last_modified text not null default ''::text
+job_sources.last_seen integer not null default 0
+job_sources.fetched_at timestamp with time zone
+job_sources.failed_reason text
+job_sources.failed_at timestamp with time zone
+job_sources.created_at timestamp with time zone not null default now()
+job_sources.deleted_at timestamp with time zone
 mail_turns.event_id uuid not null
 mail_turns.subscriber text not null
 mail_turns.owner_id uuid not null
 mail_turns.recipient text not null
 mail_turns.at timestamp with time zone not null default clock_timestamp()
+microsite_builds.id uuid not null
+microsite_builds.owner_id uuid not null
+microsite_builds.site_id uuid not null
+microsite_builds.number integer not null
+microsite_builds.version bigint not null
+microsite_builds.state text not null default 'queued'::text
+microsite_builds.log jsonb not null default '[]'::jsonb
+microsite_builds.files integer not null default 0
+microsite_builds.bytes bigint not null default 0
+microsite_builds.blobs text[] not null default '{}'::text[]
+microsite_builds.position bigint
+microsite_builds.requested_at timestamp with time zone not null default clock_timestamp()
+microsite_builds.settled_at timestamp with time zone
+microsite_builds.published_at timestamp with time zone
+microsite_files.site_id uuid not null
+microsite_files.path text not null
+microsite_files.path_key text not null
+microsite_files.added bigint not null
+microsite_files.removed bigint
+microsite_files.sha256 bytea not null
+microsite_files.content bytea not null
+microsite_outputs.build_id uuid not null
+microsite_outputs.path text not null
+microsite_outputs.blob text not null
+microsite_outputs.sha256 bytea not null
+microsite_outputs.size integer not null
+microsite_outputs.content_type text not null
+microsite_positions.owner_id uuid not null
+microsite_positions.position bigint not null
+microsites.id uuid not null
+microsites.owner_id uuid not null
+microsites.slug text not null
+microsites.title text not null default ''::text
+microsites.version bigint not null default 1
+microsites.builds integer not null default 0
+microsites.live_build uuid
+microsites.history uuid[] not null default '{}'::uuid[]
+microsites.created_at timestamp with time zone not null default now()
+microsites.updated_at timestamp with time zone not null default now()
+microsites.deleted_at timestamp with time zone
 note_search.note_id uuid not null
 note_search.owner_id uuid not null
 note_search.version bigint not null
@@ -277,9 +347,16 @@ CREATE INDEX codes_owner_idx ON public.codes USING btree (owner_id, created_at D
 CREATE INDEX events_owner_idx ON public.events USING btree (owner_id, id DESC)
 CREATE INDEX events_subject_idx ON public.events USING btree (subject, id DESC)
 CREATE INDEX idempotency_keys_created_idx ON public.idempotency_keys USING btree (created_at)
+CREATE INDEX job_listings_found_idx ON public.job_listings USING btree (found_by)
+CREATE INDEX job_listings_owner_idx ON public.job_listings USING btree (owner_id, id DESC) WHERE (duplicate_of IS NULL)
+CREATE INDEX job_listings_url_idx ON public.job_listings USING btree (owner_id, canonical_url) WHERE ((canonical_url <> ''::text) AND (duplicate_of IS NULL))
+CREATE INDEX job_sources_owner_idx ON public.job_sources USING btree (owner_id, created_at DESC, id DESC) WHERE (deleted_at IS NULL)
 CREATE INDEX mail_turns_at_idx ON public.mail_turns USING btree (at)
 CREATE INDEX mail_turns_owner_idx ON public.mail_turns USING btree (owner_id, subscriber, at)
 CREATE INDEX mail_turns_recipient_idx ON public.mail_turns USING btree (recipient, at)
+CREATE INDEX microsite_builds_open_idx ON public.microsite_builds USING btree (owner_id) WHERE ("position" IS NULL)
+CREATE INDEX microsite_files_removed_idx ON public.microsite_files USING btree (site_id) WHERE (removed IS NOT NULL)
+CREATE INDEX microsites_owner_idx ON public.microsites USING btree (owner_id, created_at DESC, id DESC)
 CREATE INDEX note_search_find_idx ON public.note_search USING gin (owner_id, words, head, keys, links)
 CREATE INDEX notes_owner_updated_idx ON public.notes USING btree (owner_id, updated_at DESC, id DESC)
 CREATE INDEX notes_parent_idx ON public.notes USING btree (parent_id) WHERE (parent_id IS NOT NULL)
@@ -315,7 +392,20 @@ CREATE UNIQUE INDEX codes_pkey ON public.codes USING btree (id)
 CREATE UNIQUE INDEX event_queue_pkey ON public.event_queue USING btree (event_id)
 CREATE UNIQUE INDEX events_pkey ON public.events USING btree (id)
 CREATE UNIQUE INDEX idempotency_keys_pkey ON public.idempotency_keys USING btree (owner_id, scope, key)
+CREATE UNIQUE INDEX job_listings_key ON public.job_listings USING btree (source_id, external_id)
+CREATE UNIQUE INDEX job_listings_pkey ON public.job_listings USING btree (id)
+CREATE UNIQUE INDEX job_sources_key ON public.job_sources USING btree (owner_id, kind, lower(board), url) WHERE (deleted_at IS NULL)
+CREATE UNIQUE INDEX job_sources_pkey ON public.job_sources USING btree (id)
 CREATE UNIQUE INDEX mail_turns_pkey ON public.mail_turns USING btree (event_id, subscriber)
+CREATE UNIQUE INDEX microsite_builds_number_key ON public.microsite_builds USING btree (site_id, number)
+CREATE UNIQUE INDEX microsite_builds_pkey ON public.microsite_builds USING btree (id)
+CREATE UNIQUE INDEX microsite_builds_position_key ON public.microsite_builds USING btree (owner_id, "position") WHERE ("position" IS NOT NULL)
+CREATE UNIQUE INDEX microsite_files_path_key ON public.microsite_files USING btree (site_id, path_key) WHERE (removed IS NULL)
+CREATE UNIQUE INDEX microsite_files_pkey ON public.microsite_files USING btree (site_id, path, added)
+CREATE UNIQUE INDEX microsite_outputs_pkey ON public.microsite_outputs USING btree (build_id, path)
+CREATE UNIQUE INDEX microsite_positions_pkey ON public.microsite_positions USING btree (owner_id)
+CREATE UNIQUE INDEX microsites_pkey ON public.microsites USING btree (id)
+CREATE UNIQUE INDEX microsites_slug_key ON public.microsites USING btree (owner_id, slug) WHERE (deleted_at IS NULL)
 CREATE UNIQUE INDEX note_search_pkey ON public.note_search USING btree (note_id)
 CREATE UNIQUE INDEX notes_path_key ON public.notes USING btree (owner_id, genre, path) WHERE ((deleted_at IS NULL) AND (genre <> 'raw'::text))
 CREATE UNIQUE INDEX notes_pkey ON public.notes USING btree (id)
@@ -368,7 +458,24 @@ codes codes_pkey: PRIMARY KEY (id)
 event_queue event_queue_pkey: PRIMARY KEY (event_id)
 events events_pkey: PRIMARY KEY (id)
 idempotency_keys idempotency_keys_pkey: PRIMARY KEY (owner_id, scope, key)
+job_listings job_listings_duplicate_of_fkey: FOREIGN KEY (duplicate_of) REFERENCES job_listings(id)
+job_listings job_listings_pkey: PRIMARY KEY (id)
+job_listings job_listings_source_id_fkey: FOREIGN KEY (source_id) REFERENCES job_sources(id)
+job_sources job_sources_kind_known: CHECK ((kind = ANY (ARRAY['greenhouse'::text, 'lever'::text, 'ashby'::text, 'workable'::text, 'smartrecruiters'::text, 'remoteok'::text, 'rss'::text, 'atom'::text, 'json_feed'::text])))
+job_sources job_sources_owner_id_fkey: FOREIGN KEY (owner_id) REFERENCES owners(id)
+job_sources job_sources_pkey: PRIMARY KEY (id)
 mail_turns mail_turns_pkey: PRIMARY KEY (event_id, subscriber)
+microsite_builds microsite_builds_pkey: PRIMARY KEY (id)
+microsite_builds microsite_builds_settled_whole: CHECK ((((state = ANY (ARRAY['built'::text, 'failed'::text])) = (settled_at IS NOT NULL)) AND ((settled_at IS NULL) = ("position" IS NULL))))
+microsite_builds microsite_builds_site_id_fkey: FOREIGN KEY (site_id) REFERENCES microsites(id)
+microsite_builds microsite_builds_state_known: CHECK ((state = ANY (ARRAY['queued'::text, 'building'::text, 'built'::text, 'failed'::text])))
+microsite_files microsite_files_pkey: PRIMARY KEY (site_id, path, added)
+microsite_files microsite_files_site_id_fkey: FOREIGN KEY (site_id) REFERENCES microsites(id) ON DELETE CASCADE
+microsite_outputs microsite_outputs_build_id_fkey: FOREIGN KEY (build_id) REFERENCES microsite_builds(id) ON DELETE CASCADE
+microsite_outputs microsite_outputs_pkey: PRIMARY KEY (build_id, path)
+microsite_positions microsite_positions_pkey: PRIMARY KEY (owner_id)
+microsites microsites_pkey: PRIMARY KEY (id)
+microsites microsites_slug_format: CHECK ((slug ~ '^[a-z0-9][a-z0-9-]{0,62}$'::text))
 note_search note_search_pkey: PRIMARY KEY (note_id)
 notes notes_genre_known: CHECK ((genre = ANY (ARRAY['raw'::text, 'wiki'::text, 'output'::text])))
 notes notes_parent_id_fkey: FOREIGN KEY (parent_id) REFERENCES notes(id)
@@ -431,6 +538,7 @@ webhook_endpoints: fillfactor=50, autovacuum_vacuum_scale_factor=0, autovacuum_v
 
 -- triggers
 CREATE TRIGGER mail_state_follows AFTER UPDATE OF state ON public.tasks FOR EACH ROW WHEN (((new.subscriber = ANY (ARRAY['access_request.approval_mail'::text, 'booking.mail'::text])) AND (old.state IS DISTINCT FROM new.state))) EXECUTE FUNCTION mail_state_follows()
+CREATE TRIGGER microsite_build_follows AFTER UPDATE OF state ON public.tasks FOR EACH ROW WHEN (((new.subscriber = 'microsite.build'::text) AND (old.state IS DISTINCT FROM new.state) AND (new.state = ANY (ARRAY['pending'::text, 'discarded'::text, 'cancelled'::text])))) EXECUTE FUNCTION microsite_build_follows()
 CREATE TRIGGER notes_changed AFTER UPDATE ON public.notes FOR EACH ROW WHEN ((old.version IS DISTINCT FROM new.version)) EXECUTE FUNCTION notes_changed()
 CREATE TRIGGER notes_created_or_erased AFTER INSERT OR DELETE ON public.notes FOR EACH ROW EXECUTE FUNCTION notes_changed()
 CREATE TRIGGER notes_touch BEFORE UPDATE ON public.notes FOR EACH ROW WHEN (((((((((((((old.genre IS DISTINCT FROM new.genre) OR (old.title IS DISTINCT FROM new.title)) OR (old.path IS DISTINCT FROM new.path)) OR (old.parent_id IS DISTINCT FROM new.parent_id)) OR (old.body IS DISTINCT FROM new.body)) OR (old.tags IS DISTINCT FROM new.tags)) OR (old.aliases IS DISTINCT FROM new.aliases)) OR (old.visibility IS DISTINCT FROM new.visibility)) OR (old.show_as_source IS DISTINCT FROM new.show_as_source)) OR (old.source IS DISTINCT FROM new.source)) OR (old.promoted_to IS DISTINCT FROM new.promoted_to)) OR (old.deleted_at IS DISTINCT FROM new.deleted_at))) EXECUTE FUNCTION notes_touch()
@@ -457,6 +565,44 @@ BEGIN
         UPDATE bookings SET mail_state = mail WHERE id = NEW.subject::uuid AND mail_event = NEW.event_id AND mail_state IS DISTINCT FROM mail;
     END IF;
     RETURN NULL;
+END
+$function$
+
+CREATE OR REPLACE FUNCTION public.microsite_build_follows()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    IF NEW.state = 'pending' THEN
+        UPDATE microsite_builds SET state = 'queued', log = '[]', position = NULL, settled_at = NULL,
+            version = (SELECT s.version FROM microsites s WHERE s.id = site_id)
+        WHERE id = NEW.event_id AND state = 'failed';
+    ELSE
+        PERFORM microsite_settle(NEW.event_id, 'failed', jsonb_build_array(jsonb_build_object('severity', 'error', 'text',
+            CASE NEW.state WHEN 'cancelled' THEN 'The build was cancelled.' ELSE 'The build could not be carried out. Its task says why.' END)));
+    END IF;
+    RETURN NULL;
+END
+$function$
+
+CREATE OR REPLACE FUNCTION public.microsite_settle(build uuid, ended text, said jsonb)
+ RETURNS boolean
+ LANGUAGE plpgsql
+AS $function$
+DECLARE
+    b microsite_builds;
+    place bigint;
+BEGIN
+    SELECT * INTO b FROM microsite_builds WHERE id = build AND state IN ('queued', 'building') FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    INSERT INTO microsite_positions AS p (owner_id, position) VALUES (b.owner_id, 1)
+    ON CONFLICT (owner_id) DO UPDATE SET position = p.position + 1 RETURNING position INTO place;
+    UPDATE microsite_builds SET state = ended, log = said, position = place, settled_at = clock_timestamp() WHERE id = build;
+    PERFORM record_event('microsite.build.settled', b.owner_id, b.id::text, jsonb_build_object(
+        'build_id', b.id, 'site_id', b.site_id, 'slug', (SELECT slug FROM microsites WHERE id = b.site_id), 'number', b.number, 'status', ended, 'position', place));
+    RETURN true;
 END
 $function$
 

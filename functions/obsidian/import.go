@@ -282,7 +282,7 @@ func parseAll(ctx context.Context, files []vault.File, known map[string]vault.Ro
 func (d Deps) store(ctx context.Context, owner uuid.UUID, files []vault.File, known map[string]vault.Row) error {
 	stored := map[string]bool{}
 	for _, r := range known {
-		stored[string(r.Hash)] = true
+		stored[string(r.Hash)] = r.Kind == vault.Asset || stored[string(r.Hash)]
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(8)

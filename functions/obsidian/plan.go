@@ -33,9 +33,9 @@ type importing struct {
 	// noteOf are the notes of files that were dealt with, and of rows.
 	noteOf  map[string]uuid.UUID
 	folders map[string]folder
-	// made are the notes of files that had none.
-	made   map[uuid.UUID]bool
-	bodies map[uuid.UUID]string
+	// claimed are the notes that a file has.
+	claimed map[uuid.UUID]bool
+	bodies  map[uuid.UUID]string
 	// what becomes of vault_files
 	gone   map[string]bool
 	stored []vault.Row
@@ -64,7 +64,7 @@ type folder struct {
 func plan(ctx context.Context, tx *pg.Tx, owner uuid.UUID, p prepared) (*importing, error) {
 	im := &importing{
 		prepared: p, owner: owner, tx: tx, byNote: map[uuid.UUID]string{}, byKey: map[string]*file{}, noteOf: map[string]uuid.UUID{},
-		folders: map[string]folder{}, made: map[uuid.UUID]bool{}, gone: map[string]bool{},
+		folders: map[string]folder{}, claimed: map[uuid.UUID]bool{}, gone: map[string]bool{},
 	}
 	im.out.Skipped, im.out.Errors = slices.Clone(p.upload.Skipped), slices.Clone(p.upload.Failed)
 	var err error
@@ -159,7 +159,7 @@ func (im *importing) asset(f *vault.File) {
 // wrote into it; or, when all of a vault is there, as a file of the same content
 // that has gone from another path.
 func (im *importing) match() {
-	claimed := map[uuid.UUID]bool{}
+	claimed := im.claimed
 	for _, f := range im.files {
 		if r, ok := im.rows[f.key]; ok && r.Kind == vault.NoteFile {
 			f.row = &r
@@ -351,7 +351,7 @@ func (im *importing) apply(ctx context.Context, f *file, n *vault.Note) (taken b
 	}
 	was, alive := im.bulk.Get(f.id)
 	var parent *uuid.UUID
-	if !alive || f.moved {
+	if !alive || f.moved || f.unknown {
 		if parent, err = im.parent(f.place, len(f.place.Paths)); err != nil {
 			return false, err
 		}
@@ -367,7 +367,7 @@ func (im *importing) apply(ctx context.Context, f *file, n *vault.Note) (taken b
 				return false, err
 			}
 			im.out.Created++
-			im.made[note.ID] = true
+			im.claimed[note.ID] = true
 			im.keep(f, n, note, d.Body)
 			return true, nil
 		}
@@ -376,13 +376,13 @@ func (im *importing) apply(ctx context.Context, f *file, n *vault.Note) (taken b
 		case known && r.Kind == vault.Folder:
 			// the folder has got its own note
 			f.row, im.gone[key] = &r, true
-		case known || im.made[there.ID]:
+		case known || im.claimed[there.ID]:
 			im.fail(f, "Another file of the vault is the note %q in the same place.", there.Title)
 			return false, nil
 		default:
 			f.unknown = true
 		}
-		was, f.id = there, there.ID
+		was, f.id, im.claimed[there.ID] = there, there.ID, true
 	}
 	body, err := im.body(ctx, was.ID)
 	if err != nil {

@@ -108,12 +108,16 @@ func (n *Note) insert(b *pgx.Batch, owner uuid.UUID) (placed func() error) {
 // another title has the first. A slug that tells too little of its title has
 // the hash from the start, so that an address does not depend on who came first.
 func slugs(title string) (slug, hashed string) {
-	hashed = text.SlugWithHash(title)
+	return slugOf(title), text.SlugWithHash(title)
+}
+
+// slugOf is the first of slugs.
+func slugOf(title string) string {
 	slug, lossy := text.Slug(title)
 	if lossy {
-		slug = hashed
+		slug = text.SlugWithHash(title)
 	}
-	return slug, hashed
+	return slug
 }
 
 // placeSQL is where a note of genre $3 of owner $2 stands when $4 is its parent:

@@ -235,7 +235,7 @@ func parseTarget(s string) target {
 	t.last = parts[len(parts)-1]
 	for i, p := range parts {
 		if !t.address && strings.Trim(p, ".") != "" {
-			parts[i], _ = slugs(p)
+			parts[i] = slugOf(p)
 		}
 	}
 	t.path = strings.Join(parts, "/")
@@ -267,7 +267,7 @@ func candidates(ctx context.Context, q pg.Querier, owner uuid.UUID, targets []ta
 			ids = append(ids, t.id)
 		}
 		if !t.address {
-			slug, _ := slugs(t.last)
+			slug := slugOf(t.last)
 			keys = append(keys, nameKey(t.name), nameKey(t.last), nameKey(slug))
 		}
 	}
@@ -311,7 +311,7 @@ func (d directory) add(c candidate) {
 // resolve tells what a target means in a note of a genre. What the index
 // offered is compared with the notes as they are.
 func (d directory) resolve(t target, from stand) (state string, to *Named) {
-	lastSlug, _ := slugs(t.last)
+	lastSlug := slugOf(t.last)
 	var near []candidate
 	for _, name := range usable([]string{t.name, t.path, t.last, lastSlug, t.id.String()}) {
 		for _, c := range d[name] {

@@ -139,11 +139,11 @@ func (d Deps) prepare(ctx context.Context, c auth.Caller, in asked) (p prepared,
 	progress := op.CallFrom(ctx).Progress
 	progress(0, 4, "reading")
 	p.asked = in
-	close, err := d.open(ctx, c.OwnerID, &p)
+	letGo, err := d.open(ctx, c.OwnerID, &p)
 	if err != nil {
 		return p, err
 	}
-	defer close()
+	defer letGo()
 	// read again in the transaction; this only tells what needs no work
 	known, err := vault.Rows(ctx, d.DB, c.OwnerID)
 	if err != nil {
@@ -159,8 +159,8 @@ func (d Deps) prepare(ctx context.Context, c auth.Caller, in asked) (p prepared,
 
 // open reads the vault from wherever it is. The function that it gives lets go of
 // what attachments are read from.
-func (d Deps) open(ctx context.Context, owner uuid.UUID, p *prepared) (close func(), err error) {
-	close = func() {}
+func (d Deps) open(ctx context.Context, owner uuid.UUID, p *prepared) (letGo func(), err error) {
+	letGo = func() {}
 	uploads := op.CallFrom(ctx).Files
 	ways := 0
 	for _, given := range []bool{len(p.Files) > 0, p.UploadKey != "", len(uploads) > 0} {
@@ -170,50 +170,50 @@ func (d Deps) open(ctx context.Context, owner uuid.UUID, p *prepared) (close fun
 	}
 	switch {
 	case ways > 1:
-		return close, fault.New(fault.Invalid, "ambiguous_upload", "Send files or an upload_key, not both.")
+		return letGo, fault.New(fault.Invalid, "ambiguous_upload", "Send files or an upload_key, not both.")
 	case p.UploadKey != "":
 		file, err := d.fetch(ctx, owner, p.UploadKey)
 		if err != nil {
-			return close, err
+			return letGo, err
 		}
-		close = func() { _ = file.Close(); _ = os.Remove(file.Name()) }
+		letGo = func() { _ = file.Close(); _ = os.Remove(file.Name()) }
 		info, err := file.Stat()
 		if err == nil {
 			p.upload, err = vault.ReadZip(file, info.Size())
 		}
-		return close, err
+		return letGo, err
 	case len(uploads) > 0:
 		for _, u := range uploads {
 			if !isZip(u) {
 				continue
 			}
 			if len(uploads) > 1 {
-				return close, fault.New(fault.Invalid, "ambiguous_upload", "Send one zip, or the files themselves.")
+				return letGo, fault.New(fault.Invalid, "ambiguous_upload", "Send one zip, or the files themselves.")
 			}
 			p.upload, err = vault.ReadZip(bytes.NewReader(u.Content), int64(len(u.Content)))
-			return close, err
+			return letGo, err
 		}
 		var files []vault.Given
 		for _, u := range uploads {
 			files = append(files, vault.Given{Path: u.Name, Content: u.Content})
 		}
 		p.upload, err = vault.ReadFiles(files)
-		return close, err
+		return letGo, err
 	case len(p.Files) > 0:
 		var files []vault.Given
 		for i, f := range p.Files {
 			content := []byte(f.Content)
 			if f.Encoding == "base64" {
 				if content, err = base64.StdEncoding.DecodeString(f.Content); err != nil {
-					return close, fault.InvalidField(fmt.Sprintf("files[%d].content", i), "malformed_base64", "The content is not base64.")
+					return letGo, fault.InvalidField(fmt.Sprintf("files[%d].content", i), "malformed_base64", "The content is not base64.")
 				}
 			}
 			files = append(files, vault.Given{Path: f.Path, Content: content})
 		}
 		p.upload, err = vault.ReadFiles(files)
-		return close, err
+		return letGo, err
 	}
-	return close, fault.InvalidField("files", "missing_field", "Send files, a zip, or the upload_key of one.")
+	return letGo, fault.InvalidField("files", "missing_field", "Send files, a zip, or the upload_key of one.")
 }
 
 func isZip(u op.Upload) bool {

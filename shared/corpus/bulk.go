@@ -152,7 +152,7 @@ func (b *Bulk) Change(id uuid.UUID, d Draft, slug, was string) (changed bool, er
 		*n = old
 	}
 	b.put(n)
-	return err == nil && !(n.was != nil && n.Body == nil && n.same(*n.was)), err
+	return err == nil && (n.was == nil || n.Body != nil || !n.same(*n.was)), err
 }
 
 // same is equal for notes whose bodies are.

@@ -8,6 +8,7 @@ import (
 	"github.com/riverqueue/river"
 
 	"standmeet/shared/auth"
+	"standmeet/shared/blob"
 	"standmeet/shared/limit"
 	"standmeet/shared/op"
 	"standmeet/shared/outbox"
@@ -22,6 +23,8 @@ const (
 	keepKeys   = 24 * time.Hour
 	// rows that one statement of a retention job removes at most
 	retentionBatch = 5000
+	// builds that a run forgets at most; each has many blobs
+	buildsAtOnce = 50
 	// sweepAge is how long an event may wait before the relay is woken again
 	sweepAge = 2 * time.Second
 )
@@ -41,9 +44,14 @@ func schedules() []*river.PeriodicJob {
 
 // periodic runs a periodic job by name and records the run.
 func periodic(db *pg.DB) func(context.Context, *river.Job[task.PeriodicArgs]) error {
+	return periodicWith(db, nil)
+}
+
+// periodicWith is periodic where there may be blobs to remove.
+func periodicWith(db *pg.DB, blobs blob.Store) func(context.Context, *river.Job[task.PeriodicArgs]) error {
 	return func(ctx context.Context, job *river.Job[task.PeriodicArgs]) error {
 		began := time.Now()
-		note, err := runPeriodic(ctx, db, job.Args.Name)
+		note, err := runPeriodic(ctx, db, blobs, job.Args.Name)
 		if recording := task.RecordRun(ctx, db, job.Args.Name, began, note, err); err == nil {
 			err = recording
 		}
@@ -54,7 +62,7 @@ func periodic(db *pg.DB) func(context.Context, *river.Job[task.PeriodicArgs]) er
 	}
 }
 
-func runPeriodic(ctx context.Context, db *pg.DB, name string) (note string, err error) {
+func runPeriodic(ctx context.Context, db *pg.DB, blobs blob.Store, name string) (note string, err error) {
 	switch name {
 	case "events.retention":
 		return retain("events", func() (int64, error) { return outbox.DeleteOld(ctx, db, keepEvents, retentionBatch) })
@@ -72,6 +80,9 @@ func runPeriodic(ctx context.Context, db *pg.DB, name string) (note string, err 
 		})
 	case "idempotency.retention":
 		return retain("keys", func() (int64, error) { return op.DeleteOldKeys(ctx, db, keepKeys, retentionBatch) })
+	case "microsites.retention":
+		removed, err := forgetBuilds(ctx, db, blobs, buildsAtOnce)
+		return fmt.Sprintf("%d builds removed", removed), err
 	case "webhooks.retention":
 		return retain("deliveries", func() (int64, error) { return webhook.DeleteOld(ctx, db, keepTasks, retentionBatch) })
 	case "relay.sweep":

@@ -712,7 +712,7 @@ func TestOldTurnsAreRemoved(t *testing.T) {
 		SELECT gen_random_uuid(), 'mail.test', gen_random_uuid(), 'ada@example.test', now() - make_interval(hours => h) FROM generate_series(20, 30) AS h`); err != nil {
 		t.Fatal(err)
 	}
-	note, err := runPeriodic(t.Context(), db, "guests.retention")
+	note, err := runPeriodic(t.Context(), db, nil, "guests.retention")
 	var left int
 	if err := errors.Join(err, db.QueryRow(t.Context(), `SELECT count(*) FROM mail_turns`).Scan(&left)); err != nil || left != 4 || !strings.HasPrefix(note, "7 ") {
 		t.Errorf("%d left, %q, %v", left, note, err)

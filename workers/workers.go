@@ -51,8 +51,11 @@ type Options struct {
 	PublicURL string
 	// Blobs keeps the files of vaults and sites.
 	Blobs blob.Store
-	// Egress says which addresses webhooks may ask.
+	// Egress says which addresses webhooks and feeds may ask.
 	Egress rules.Rules
+	// SourceBases are other addresses for the APIs of job boards, by kind. They may
+	// lie inside, whatever Egress says.
+	SourceBases map[string]string
 	// Telemetry records each attempt; nil doesn't.
 	Telemetry *telemetry.Telemetry
 	// register replaces the kinds, in tests
@@ -118,8 +121,10 @@ func New(effects, jobs *pg.DB, o Options) (*Workers, error) {
 			river.AddWorker(registry, newWorker(e, task.BookingOwnerMail, patient, bookingOwnerMail(p)))
 			river.AddWorker(registry, newWorker(e, task.SignInMail, patient, signInMail(p)))
 			river.AddWorker(registry, newWorker(e, task.TasksBulk, quick, bulk(effects)))
-			river.AddWorker(registry, newWorker(e, task.PeriodicRun, quick, periodic(effects)))
+			river.AddWorker(registry, newWorker(e, task.PeriodicRun, quick, periodicWith(effects, o.Blobs)))
+			river.AddWorker(registry, newWorker(e, task.MicrositeBuild, quick, newBuilder(effects, o.Blobs).work))
 			river.AddWorker(registry, newWorker(e, task.WebhookDeliver, quick, newHooks(e, o.Keys, o.Egress).work))
+			river.AddWorker(registry, newWorker(e, task.JobsFetch, quick, jobsFetch(e.db, sources(o.Egress, o.SourceBases))))
 		}
 	}
 	o.register(registry, &env{db: effects, log: o.Logger, telemetry: o.Telemetry})

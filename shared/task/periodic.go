@@ -24,6 +24,7 @@ func Periodics() []Periodic {
 		{Name: "events.retention", Title: "Remove events that were fanned out more than 7 days ago", Every: time.Hour},
 		{Name: "guests.retention", Title: "Remove visitors' sessions that have expired, and what limits nothing any more", Every: time.Hour},
 		{Name: "idempotency.retention", Title: "Remove idempotency keys older than 24 hours", Every: time.Hour},
+		{Name: "microsites.retention", Title: "Remove old builds of microsites that neither are live nor can be by a rollback", Every: time.Hour},
 		{Name: "relay.sweep", Title: "Wake the relay when an event has been waiting", Every: 10 * time.Second},
 		{Name: "tasks.retention", Title: "Remove tasks that ended more than 30 days ago", Every: time.Hour},
 		{Name: "webhooks.retention", Title: "Remove webhook deliveries that ended more than 30 days ago", Every: time.Hour},

@@ -183,6 +183,9 @@ func unwrap(names []string) {
 			continue
 		}
 		top, rest, inside := strings.Cut(name, "/")
+		if !inside && top[0] == '.' {
+			continue
+		}
 		if !inside || top == "" || top[0] == '.' || wrapper != "" && top != wrapper {
 			return
 		}

@@ -165,6 +165,7 @@ func TestWrapper(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ in, want []string }{
 		"a vault in a folder":      {[]string{"My Vault/.obsidian/app.json", "My Vault/wiki/a.md", "My Vault/b.md", "__MACOSX/My Vault/._b.md"}, []string{"b.md", "wiki/a.md"}},
+		"beside a hidden file":     {[]string{"v/wiki/a.md", ".DS_Store"}, []string{"wiki/a.md"}},
 		"by a genre":               {[]string{"v/raw/a.md", "v/b.md"}, []string{"b.md", "raw/a.md"}},
 		"a folder of a vault":      {[]string{"Projects/a.md", "Projects/b/c.md"}, []string{"Projects/a.md", "Projects/b/c.md"}},
 		"a genre":                  {[]string{"wiki/wiki/a.md"}, []string{"wiki/wiki/a.md"}},

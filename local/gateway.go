@@ -25,6 +25,8 @@ func gateway(f *functions.Functions, db *pg.DB, blobs blob.Store) (http.Handler,
 		{"/sign-in", functions.Pages},
 		{"/sign-in/mail", functions.Pages},
 		{"/sign-out", functions.Pages},
+		{"/s/", functions.Site},
+		{"/preview/", functions.Site},
 	}
 	for _, o := range f.Catalog.Ops() {
 		s := o.Spec()

@@ -21,9 +21,11 @@ import (
 	"standmeet/shared/config"
 	"standmeet/shared/email"
 	"standmeet/shared/telemetry"
+	"standmeet/workers"
 )
 
 func main() {
+	workers.Builder()
 	switch command := strings.Join(os.Args[1:], " "); {
 	case command == "":
 		os.Exit(run())

@@ -27,12 +27,14 @@ import (
 	"standmeet/shared/auth"
 	"standmeet/shared/config"
 	"standmeet/shared/pgtest"
+	"standmeet/workers"
 )
 
 // asMain in the environment makes the test binary the program itself.
 const asMain = "STANDMEET_TEST_AS_MAIN"
 
 func TestMain(m *testing.M) {
+	workers.Builder()
 	if os.Getenv(asMain) != "" {
 		os.Exit(run())
 	}

@@ -31,6 +31,7 @@ import (
 const child = "STANDMEET_TEST_WORKER"
 
 func TestMain(m *testing.M) {
+	Builder()
 	if url := os.Getenv(child); url != "" {
 		ctx := context.Background()
 		err := func() error {

@@ -142,7 +142,9 @@ func TestWhatIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	script := func(text string) Input { return site("index.html", `<script src="a.ts"></script>`, "a.ts", "\n  "+text) }
+	script := func(text string) Input {
+		return site("index.html", `<script src="a.ts"></script>`, "a.ts", "\n  "+text)
+	}
 	style := func(text string) Input {
 		return site("index.html", `<link rel=stylesheet href=a.css>`, "a.css", "\n  "+text, "hero.tsx", "", "img/a.svg", dot)
 	}

@@ -8,6 +8,8 @@ import (
 	"standmeet/functions/bookings"
 	"standmeet/functions/corpus"
 	"standmeet/functions/events"
+	"standmeet/functions/jobs"
+	"standmeet/functions/microsites"
 	"standmeet/functions/obsidian"
 	"standmeet/functions/tasks"
 	"standmeet/functions/webhooks"
@@ -23,7 +25,9 @@ func Catalog(d Deps) op.Catalog {
 	x := d.access()
 	b := bookings.Deps{DB: d.DB, Keys: d.Keys, PublicURL: d.PublicURL}
 	v := obsidian.Deps{DB: d.DB, Blobs: d.Blobs}
+	m := d.microsites()
 	w := webhooks.Deps{DB: d.DB, Keys: d.Keys, Egress: d.Egress}
+	j := jobs.Deps{DB: d.DB, Receipts: d.Receipts, Egress: d.Egress}
 	return op.NewCatalog(
 		access.Submit(x),
 		access.List(x),
@@ -62,6 +66,19 @@ func Catalog(d Deps) op.Catalog {
 		corpus.PublicGet(c),
 		corpus.PublicSearch(c),
 
+		microsites.Create(m),
+		microsites.List(m),
+		microsites.Get(m),
+		microsites.GetFile(m),
+		microsites.PutFiles(m),
+		microsites.Delete(m),
+		microsites.Build(m),
+		microsites.GetBuild(m),
+		microsites.AwaitSettled(m),
+		microsites.Publish(m),
+		microsites.Rollback(m),
+		microsites.Unpublish(m),
+
 		obsidian.Import(v),
 		obsidian.UploadURL(v),
 		obsidian.Export(v),
@@ -93,6 +110,14 @@ func Catalog(d Deps) op.Catalog {
 		webhooks.Redeliver(w),
 		webhooks.Deliveries(w),
 
+		jobs.CreateSource(j),
+		jobs.ListSources(j),
+		jobs.DeleteSource(j),
+		jobs.List(j),
+		jobs.Show(j),
+		jobs.FetchNew(j),
+		jobs.FetchResult(j),
+
 		account.Get(a),
 		account.CreateToken(a),
 		account.ListTokens(a),
@@ -108,6 +133,10 @@ func Catalog(d Deps) op.Catalog {
 
 func (d Deps) account() account.Deps {
 	return account.Deps{DB: d.DB, Receipts: d.Receipts, Auth: d.Auth, Mail: d.Mail, HTTPS: d.HTTPS}
+}
+
+func (d Deps) microsites() microsites.Deps {
+	return microsites.Deps{DB: d.DB, Waiter: d.Waiter, Receipts: d.Receipts, Blobs: d.Blobs, PublicURL: d.PublicURL}
 }
 
 func (d Deps) corpus() corpus.Deps { return corpus.Deps{DB: d.DB, Receipts: d.Receipts} }

@@ -12,6 +12,7 @@ import (
 	"standmeet/functions/corpus"
 	"standmeet/functions/guest"
 	"standmeet/functions/mcp"
+	"standmeet/functions/microsites"
 	"standmeet/shared/auth"
 	"standmeet/shared/blob"
 	"standmeet/shared/egress"
@@ -28,7 +29,7 @@ import (
 const Version = "0.2.0"
 
 // Deps is what the functions of a process share. The waiter has
-// task.FinalSource and outbox.FanoutSource.
+// task.FinalSource, outbox.FanoutSource and microsite.SettledSource.
 type Deps struct {
 	DB       *pg.DB
 	Waiter   *waiter.Waiter
@@ -44,7 +45,7 @@ type Deps struct {
 	Mail bool
 	// Blobs keeps the files of vaults and sites.
 	Blobs blob.Store
-	// Egress says which addresses webhooks may have.
+	// Egress says which addresses webhooks and feeds may have.
 	Egress egress.Rules
 	// Telemetry records each call; nil doesn't.
 	Telemetry *telemetry.Telemetry
@@ -63,6 +64,7 @@ const (
 	OpenAPI = "openapi" // GET /openapi.json
 	Pages   = "sign_in" // GET /, /sign-in, POST /sign-in, /sign-in/mail, /sign-out
 	Guest   = "guest"   // /@{handle} and what is below it; else as catalog, since no route of a gateway can say @
+	Site    = "site"    // /s/{handle}/{slug} and /preview/{build_id}, and what is below them
 	Any     = "catalog" // every operation in one function, and a problem for every other route
 )
 
@@ -104,6 +106,8 @@ func (f *Functions) Endpoint(name string) (http.Handler, error) {
 		return account.Pages(f.deps.account(), f.server), nil
 	case Guest:
 		return guest.Pages(f.Catalog, f.server, f.deps.DB), nil
+	case Site:
+		return microsites.Pages(f.deps.microsites(), f.server), nil
 	case Any:
 		return f.Catalog.Handler(f.server), nil
 	}

@@ -138,7 +138,7 @@ func Run(ctx context.Context, o Options) (err error) {
 			o.Logger.LogAttrs(ctx, slog.LevelWarn, "the last telemetry was not sent", slog.Any("error", err))
 		}
 	}()
-	parts, err := stack.Start(ctx, stack.Options{URL: facts.DatabaseURL, Logger: o.Logger, Mail: mailer, Keys: keys, PublicURL: publicURL, Blobs: blobs, Egress: egress.New(c.Egress), Telemetry: t},
+	parts, err := stack.Start(ctx, stack.Options{URL: facts.DatabaseURL, Logger: o.Logger, Mail: mailer, Keys: keys, PublicURL: publicURL, Blobs: blobs, Egress: egress.New(c.Egress), SourceBases: c.SourceBaseURL, Telemetry: t},
 		stack.Parts{Gateway: c.Parts.Gateway, Relay: c.Parts.Relay, Workers: c.Parts.Workers})
 	if err != nil {
 		return err

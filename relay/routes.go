@@ -29,6 +29,7 @@ func routes() map[string]route {
 			return task.IndexArgs{OwnerID: e.OwnerID, NoteID: note, Trace: e.Trace}, err
 		}},
 		task.WebhookDeliver:   {coalesce: true, args: deliverArgs},
+		task.JobsFetch:        {args: func(e outbox.Event) (river.JobArgs, error) { return task.JobsFetchArgs{Caused: caused(e)}, nil }},
 		task.MailTest:         {args: func(e outbox.Event) (river.JobArgs, error) { return task.MailTestArgs{Caused: caused(e)}, nil }},
 		task.TasksBulk:        {args: func(e outbox.Event) (river.JobArgs, error) { return task.BulkArgs{Caused: caused(e)}, nil }},
 		task.ApprovalMail:     {args: func(e outbox.Event) (river.JobArgs, error) { return task.ApprovalMailArgs{Caused: caused(e)}, nil }},

@@ -159,6 +159,9 @@ func indexes() []string {
 // Run works until ctx ends, then lets running jobs finish, within 20 s.
 func (w *Workers) Run(ctx context.Context) error {
 	if err := w.checkBudget(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil //nolint:nilerr // asked to stop before it began
+		}
 		return err
 	}
 	stopIndex := w.index.start()

@@ -24,7 +24,7 @@ type TokenCreated struct {
 func CreateToken(d Deps) *op.Operation {
 	type in struct {
 		Name      string     `json:"name" minLength:"1" maxLength:"100" jsonschema:"what the token is for, e.g. the program that will use it"`
-		Scopes    []string   `json:"scopes" maxItems:"40" enum:"*,access:read,access:write,bookings:read,bookings:write,corpus:read,corpus:write,obsidian:read,obsidian:write,tasks:read,tasks:write,account:read,account:write,webhooks:read,webhooks:write" jsonschema:"what the token may do; * is everything. Writing does not include reading"`
+		Scopes    []string   `json:"scopes" maxItems:"40" enum:"*,access:read,access:write,bookings:read,bookings:write,corpus:read,corpus:write,jobs:read,jobs:write,microsites:read,microsites:write,obsidian:read,obsidian:write,tasks:read,tasks:write,account:read,account:write,webhooks:read,webhooks:write" jsonschema:"what the token may do; * is everything. Writing does not include reading"`
 		ExpiresAt *time.Time `json:"expires_at,omitempty" jsonschema:"when it stops working (RFC 3339); leave it out for never"`
 	}
 	type committed struct {

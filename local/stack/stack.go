@@ -14,6 +14,7 @@ import (
 	"standmeet/relay"
 	"standmeet/shared/blob"
 	"standmeet/shared/egress"
+	"standmeet/shared/microsite"
 	"standmeet/shared/outbox"
 	"standmeet/shared/pg"
 	"standmeet/shared/secret"
@@ -34,9 +35,10 @@ type Options struct {
 	// Keys and PublicURL are as in workers.Options.
 	Keys      secret.Keys
 	PublicURL string
-	// Blobs and Egress are as in workers.Options.
-	Blobs  blob.Store
-	Egress egress.Rules
+	// Blobs, Egress and SourceBases are as in workers.Options.
+	Blobs       blob.Store
+	Egress      egress.Rules
+	SourceBases map[string]string
 	// Conns is the size of the pool that requests use; 0 is 24.
 	Conns int32
 	// Telemetry records what the parts do; nil doesn't. Whoever made it shuts it
@@ -95,7 +97,7 @@ func Start(ctx context.Context, o Options, p Parts) (*Stack, error) {
 	if s.DB, err = open("requests", pg.Options{MaxConns: o.Conns}); err != nil {
 		return abort(err)
 	}
-	sources := []waiter.Source{task.FinalSource(s.DB), outbox.FanoutSource(s.DB)}
+	sources := []waiter.Source{task.FinalSource(s.DB), outbox.FanoutSource(s.DB), microsite.SettledSource(s.DB)}
 	var r *relay.Relay
 	if p.Relay {
 		db, err := open("relay", pg.Options{MaxConns: 4, AsyncCommit: true, LockTimeout: lockTimeout})
@@ -119,7 +121,7 @@ func Start(ctx context.Context, o Options, p Parts) (*Stack, error) {
 		if err != nil {
 			return abort(err)
 		}
-		if w, err = workers.New(effects, jobs, workers.Options{Logger: o.Logger, Mail: o.Mail, Keys: o.Keys, PublicURL: o.PublicURL, Blobs: o.Blobs, Egress: o.Egress, Telemetry: o.Telemetry}); err != nil {
+		if w, err = workers.New(effects, jobs, workers.Options{Logger: o.Logger, Mail: o.Mail, Keys: o.Keys, PublicURL: o.PublicURL, Blobs: o.Blobs, Egress: o.Egress, SourceBases: o.SourceBases, Telemetry: o.Telemetry}); err != nil {
 			return abort(err)
 		}
 	}

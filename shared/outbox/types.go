@@ -29,6 +29,10 @@ const (
 	TasksBulkRequested   = "tasks.bulk_requested"
 	PeriodicRunRequested = "periodic.run_requested"
 	MailTestRequested    = "mail.test_requested"
+	JobSourceCreated     = "job_source.created"
+	JobSourceDeleted     = "job_source.deleted"
+	JobsFetchRequested   = "jobs.fetch_requested"
+	JobsFetched          = "jobs.fetched"
 	TokenCreated         = "token.created"
 	TokenRevoked         = "token.revoked"
 	SignedIn             = "account.signed_in"
@@ -86,6 +90,10 @@ func Types() []Type {
 		{Name: CodeRedeemed, Description: "A visitor redeemed an access code.", Exposed: true},
 		{Name: CodeRevoked, Description: "An access code was revoked.", Exposed: true},
 		{Name: NoteChanged, Description: "A note was created, changed, moved, deleted or restored.", Subscribers: []string{"corpus.index"}, Exposed: true, Facts: []string{"genre", "version", "visibility", "was_visibility", "change"}},
+		{Name: JobSourceCreated, Description: "A source of job listings was added.", Exposed: true, Facts: []string{"kind"}},
+		{Name: JobSourceDeleted, Description: "A source of job listings was removed; its listings stay.", Exposed: true, Facts: []string{"kind"}},
+		{Name: JobsFetchRequested, Description: "The owner asked for a source of job listings to be fetched.", Subscribers: []string{"jobs.fetch"}},
+		{Name: JobsFetched, Description: "A source of job listings was read.", Exposed: true, Facts: []string{"seen", "new", "duplicate"}},
 		{Name: MailTestRequested, Description: "The owner asked for a test mail.", Subscribers: []string{"mail.test"}},
 		{Name: BuildRequested, Description: "The owner asked for a build of a microsite.", Subscribers: []string{"microsite.build"}, Exposed: true, Facts: []string{"site_id", "slug", "number"}},
 		{Name: BuildSettled, Description: "A build of a microsite has ended, as built or failed.", Exposed: true, Facts: []string{"site_id", "slug", "number", "status"}},

@@ -111,6 +111,13 @@ func (a WebhookDeliverArgs) Origin() (owner, event uuid.UUID) { return a.OwnerID
 // About is the subject of the tasks that the job covers.
 func (a WebhookDeliverArgs) About() string { return a.EndpointID.String() }
 
+// JobsFetchArgs asks for a source of job listings to be read; Subject is the
+// source.
+type JobsFetchArgs struct{ Caused }
+
+// Kind is the River job kind.
+func (JobsFetchArgs) Kind() string { return JobsFetch }
+
 // BulkArgs asks for many tasks to be retried or cancelled; Data is a [Bulk].
 type BulkArgs struct{ Caused }
 

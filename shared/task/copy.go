@@ -88,6 +88,14 @@ func sentences() map[string]map[State]string {
 			Discarded: "Saved, but indexing failed for good: search may not know this change. Retry it from the tasks panel.",
 			Cancelled: "Saved, but indexing was cancelled: search may not know this change.",
 		},
+		JobsFetch: {
+			Pending:   "The source is queued to be asked.",
+			Running:   "The source is being asked.",
+			Retryable: "The source could not be read yet; it will be tried again by itself.",
+			Completed: "Done: the result says what the source gave, or why it gave nothing.",
+			Discarded: "The source could not be read. Its task says why.",
+			Cancelled: "Cancelled: whatever the source may have answered was not kept.",
+		},
 		MailTest: {
 			Pending:   "The test mail is queued.",
 			Running:   "The test mail is being handed over.",

@@ -12,6 +12,7 @@ const (
 	BookingMail      = "booking.mail"
 	BookingOwnerMail = "booking.owner_mail"
 	CorpusIndex      = "corpus.index"
+	JobsFetch        = "jobs.fetch"
 	MailTest         = "mail.test"
 	MicrositeBuild   = "microsite.build"
 	OwnerNotify      = "owner.notify"
@@ -64,9 +65,10 @@ func Kinds() []Kind {
 		{Name: BookingMail, Title: "Mail a visitor about a booking", Queue: QueueNotify, MaxAttempts: mailAttempts, Timeout: mailTimeout},
 		{Name: BookingOwnerMail, Title: "Mail the owner about a booking", Queue: QueueNotify, MaxAttempts: mailAttempts, Timeout: mailTimeout},
 		{Name: CorpusIndex, Title: "Index a note", Queue: QueueIndex, MaxAttempts: 12, Timeout: 15 * time.Second, Transactional: true},
+		{Name: JobsFetch, Title: "Fetch job listings", Queue: QueueFetch, MaxAttempts: 4, Timeout: 60 * time.Second},
 		{Name: MailTest, Title: "Send a test mail", Queue: QueueNotify, MaxAttempts: mailAttempts, Timeout: mailTimeout},
 		// nobody sees anything of a build before it is settled
-		{Name: MicrositeBuild, Title: "Build a microsite", Queue: QueueBuild, MaxAttempts: 6, Timeout: 60 * time.Second, Transactional: true},
+		{Name: MicrositeBuild, Title: "Build a microsite", Queue: QueueBuild, MaxAttempts: 6, Timeout: 45 * time.Second, Transactional: true},
 		{Name: OwnerNotify, Title: "Mail the owner about an access request", Queue: QueueNotify, MaxAttempts: mailAttempts, Timeout: mailTimeout},
 		{Name: PeriodicRun, Title: "Run a periodic job now", Queue: QueueMaintenance, MaxAttempts: 3, Timeout: 20 * time.Second},
 		{Name: TasksBulk, Title: "Retry or cancel many tasks", Queue: QueueMaintenance, MaxAttempts: 8, Timeout: 20 * time.Second},

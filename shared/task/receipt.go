@@ -127,3 +127,65 @@ func (rc *Receipt) Drop() {
 		rc.ticket.Close()
 	}
 }
+
+// Batch is a caller's hold on several tasks, and one place among the waiters.
+type Batch struct {
+	IDs    []ID
+	ticket *waiter.Ticket
+}
+
+// ExpectAll is Expect for the tasks of one subscriber on several events. Without
+// any there is nothing to wait for.
+func (r *Receipts) ExpectAll(events []uuid.UUID, subscriber string) *Batch {
+	ids := make([]ID, len(events))
+	for i, event := range events {
+		ids[i] = ID{Event: event, Subscriber: subscriber}
+	}
+	return r.batch(ids)
+}
+
+// ResumeAll takes a place for tasks that are committed already.
+func (r *Receipts) ResumeAll(ids []ID) *Batch {
+	b := r.batch(ids)
+	if b.ticket != nil {
+		b.ticket.Recheck()
+	}
+	return b
+}
+
+func (r *Receipts) batch(ids []ID) *Batch {
+	b := &Batch{IDs: ids}
+	if len(ids) > 0 {
+		keys := make([]waiter.Key, len(ids))
+		for i, id := range ids {
+			keys[i] = waiter.Key{Signal: id.String(), Read: id.String()}
+		}
+		b.ticket = r.w.Register(Final, keys...)
+	}
+	return b
+}
+
+// Await waits for all of the tasks to end, for at most budget counted from since.
+// The place is given back.
+func (b *Batch) Await(ctx context.Context, since time.Time, budget time.Duration) waiter.Wait {
+	defer b.Drop()
+	w := waiter.Wait{AskedMS: budget.Milliseconds(), Ended: waiter.NotAsked}
+	switch {
+	case budget <= 0:
+	case len(b.IDs) == 0:
+		w.Ended = waiter.Observed
+	case b.ticket == nil:
+		w.Ended = waiter.Capacity
+	default:
+		_, w.Ended = b.ticket.Wait(ctx, since.Add(budget))
+		w.WaitedMS = time.Since(since).Milliseconds()
+	}
+	return w
+}
+
+// Drop gives the place back without waiting. It may be called more than once.
+func (b *Batch) Drop() {
+	if b != nil && b.ticket != nil {
+		b.ticket.Close()
+	}
+}

@@ -49,12 +49,15 @@ func mine(s *site) map[string][]string {
 	endpoint := s.must("POST", "/v1/webhooks", object{"url": "https://hooks.example.com/" + secret, "description": secret, "event_types": []string{"calendar_feed.revoked"}})
 	s.must("POST", "/v1/obsidian/import", object{"files": []object{
 		{"path": "wiki/x.md", "content": secret + " ![[x.png]]"}, {"path": "x.png", "content": secret}, {"path": "x", "content": secret}}})
-	source := s.must("POST", "/v1/job-sources", object{"kind": "rss", "url": "https://feeds.invalid/" + secret, "name": secret}).text("source.id")
+	source := s.must("POST", "/v1/job-sources", object{"kind": "rss", "url": "https://feeds.example.com/" + secret, "name": secret}).text("source.id")
 	fetch := fmt.Sprint(s.must("POST", "/v1/jobs/fetch-new", object{}, "Prefer: wait=0").at("job_ids").([]any)[0])
 	listing := outbox.NewID().String()
 	s.exec(`INSERT INTO job_listings (id, owner_id, source_id, external_id, url, canonical_url, page, title, company, location, description, found_by)
 		SELECT $1, owner_id, id, 'x', '', '', '', $3, $3, $3, $3, $1 FROM job_sources WHERE id = $2`, listing, source, secret)
+	s.must("POST", "/v1/microsites", object{"slug": secret, "title": secret, "files": []object{{"path": "index.md", "content": secret}}})
+	build := s.must("POST", "/v1/microsites/"+secret+"/build", nil).text("build_id")
 	return map[string][]string{
+		"microsites":      {build},
 		"job_sources":     {source},
 		"jobs":            {source, listing, fetch},
 		"webhooks":        {endpoint.text("endpoint.id")},

@@ -47,6 +47,9 @@ func TestMain(m *testing.M) {
 			if address := os.Getenv(childMail); address != "" {
 				register = forChild(address)
 			}
+			if dir := os.Getenv(childSite); dir != "" {
+				register = forChildSite(dir)
+			}
 			w, err := New(effects, jobs, Options{register: register})
 			if err != nil {
 				return err

@@ -59,7 +59,7 @@ func (b *builder) work(ctx context.Context, job *river.Job[task.MicrositeBuildAr
 	var src microsite.Source
 	var open bool
 	if err := b.db.InTx(ctx, func(tx *pg.Tx) (err error) {
-		src, open, err = microsite.Begin(ctx, tx, id)
+		src, open, err = microsite.StartBuild(ctx, tx, id)
 		return err
 	}); err != nil || !open {
 		return err

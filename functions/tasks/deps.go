@@ -19,11 +19,14 @@ type Deps struct {
 	Receipts *task.Receipts
 }
 
-// find resolves what a caller calls a task: its id, or the number of the queue
-// job that covers it.
+// find resolves what a caller calls a task: its id, the number of the queue job
+// that covers it, or the id of a build, which is that of its event.
 func find(ctx context.Context, db *pg.DB, owner uuid.UUID, id string) (task.ID, error) {
 	if job, err := strconv.ParseInt(id, 10, 64); err == nil {
 		return task.ByJob(ctx, db, owner, job)
+	}
+	if build, err := uuid.Parse(id); err == nil {
+		return task.ID{Event: build, Subscriber: task.MicrositeBuild}, nil
 	}
 	return task.ParseID(id)
 }

@@ -132,9 +132,9 @@ type Source struct {
 	Files   []File
 }
 
-// Begin says that a build is under way, and reads what it is of. open is false for
+// StartBuild says that a build is under way, and reads what it is of. open is false for
 // one that has settled, or is none. A site that was deleted has no files.
-func Begin(ctx context.Context, tx *pg.Tx, id uuid.UUID) (src Source, open bool, err error) {
+func StartBuild(ctx context.Context, tx *pg.Tx, id uuid.UUID) (src Source, open bool, err error) {
 	var site uuid.UUID
 	var version int64
 	err = tx.QueryRow(ctx, `

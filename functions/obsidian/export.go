@@ -158,23 +158,27 @@ func layOut(all []corpus.Note, rows map[string]vault.Row) []*exported {
 		if n.ParentID != nil {
 			in = folders[*n.ParentID]
 		}
+		has := func(key string) bool { return living[key] }
 		switch {
-		case f.row != nil && f.row.Kind == vault.Folder:
-			folders[n.ID] = f.row.Path
+		case f.row == nil:
+			f.path = names.Path(in, n.Title, n.ID.String())
+		case f.row.Kind == vault.Folder && stands(vault.PlaceOf(beside(f.row.Path)), n, in):
 			if *n.Body == "" && len(n.Tags) == 0 && len(n.Aliases) == 0 && n.Visibility == corpus.Private && above[n.ID] {
+				folders[n.ID] = f.row.Path
 				continue
 			}
-			beside := strings.TrimSuffix(f.row.Path, "/")
-			f.path, f.row = names.Path(beside[:strings.LastIndexByte(beside, '/')+1], beside[strings.LastIndexByte(beside, '/')+1:], n.ID.String()), nil
-		case f.row != nil && stands(vault.PlaceIn(f.row.Path, func(key string) bool { return living[key] }), n, in):
+			p := beside(f.row.Path)
+			f.path = names.Path(p[:strings.LastIndexByte(p, '/')+1], vault.Name(p), n.ID.String())
+		case f.row.Kind == vault.NoteFile && stands(vault.PlaceIn(f.row.Path, has), n, in):
 			f.path = f.row.Path
 		default:
 			f.path = names.Path(in, n.Title, n.ID.String())
 		}
-		files = append(files, f)
-		if _, known := folders[n.ID]; !known {
-			folders[n.ID] = folderFor(f.path, func(key string) bool { return living[key] })
+		if f.row != nil && f.row.Kind == vault.Folder {
+			f.row = nil
 		}
+		files = append(files, f)
+		folders[n.ID] = folderFor(f.path, has)
 	}
 	exists := map[string]bool{}
 	for _, f := range files {
@@ -186,6 +190,9 @@ func layOut(all []corpus.Note, rows map[string]vault.Row) []*exported {
 	slices.SortFunc(files, func(a, b *exported) int { return strings.Compare(a.path, b.path) })
 	return files
 }
+
+// beside is the path of a folder's note beside it.
+func beside(folder string) string { return strings.TrimSuffix(folder, "/") + ".md" }
 
 // stands reports whether a file's place is where its note stands, below what has
 // the folder in.

@@ -277,8 +277,17 @@ func (h *house) again() {
 	if after := h.events(); after != before {
 		h.Errorf("%d events", after-before)
 	}
-	if second, _ := h.export(); !bytes.Equal(raw, second) {
-		h.Error("a second export differs")
+	if second, later := h.export(); !bytes.Equal(raw, second) {
+		for name := range files {
+			if files[name] != later[name] {
+				h.Errorf("a second export has %s as %q instead of %q", name, later[name], files[name])
+			}
+		}
+		for name := range later {
+			if _, known := files[name]; !known {
+				h.Errorf("a second export has %s", name)
+			}
+		}
 	}
 }
 

@@ -179,7 +179,7 @@ func (im *importing) match() {
 		again[string(f.Hash[:])]++
 	}
 	for _, f := range im.files {
-		if f.row != nil {
+		if f.id != uuid.Nil || f.same() {
 			continue
 		}
 		if id, err := uuid.Parse(f.read().ID); err == nil && !claimed[id] {
@@ -188,7 +188,7 @@ func (im *importing) match() {
 				if key, ok := im.byNote[id]; ok && im.rows[key].Kind == vault.NoteFile {
 					im.move(f, key)
 				} else {
-					f.unknown = true
+					f.row, f.unknown = nil, true
 				}
 				continue
 			}
@@ -433,7 +433,7 @@ func (im *importing) render(f *file, n corpus.Note, body string) []byte {
 	if f.row != nil && f.row.Kind == vault.NoteFile {
 		head = f.row.Head
 	}
-	if f.unknown {
+	if f.unknown || f.moved {
 		facts = withID(facts, n)
 	}
 	return vault.Render(head, facts)

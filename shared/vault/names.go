@@ -3,6 +3,7 @@ package vault
 import (
 	"crypto/sha256"
 	"encoding/base32"
+	"path"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -60,13 +61,17 @@ func deviceName(slug string) bool {
 	return lossy && slug != ""
 }
 
-// Path is a free path for a note's file in a folder ("" or with a final '/'),
-// and says whether its name is the title. id is any text that tells the note from
-// others.
+// Path is a free path for a note's file in a folder ("" or with a final '/'), one
+// that makes it the note of no folder that has one. id is any text that tells the
+// note from others.
 func (n *Names) Path(folder, title, id string) string {
 	name, plain := FileName(title)
 	p := folder + name + ".md"
-	if !plain || n.taken[Key(p)] {
+	own := Key(name) == "index" || Key(name) == Key(path.Base(folder))
+	for _, key := range FolderNotes(folder + name) {
+		own = own || n.taken[key]
+	}
+	if !plain || own {
 		sum := sha256.Sum256([]byte(id))
 		p = folder + name + " " + strings.ToLower(base32.StdEncoding.EncodeToString(sum[:5])) + ".md"
 	}

@@ -160,7 +160,7 @@ func indexes() []string {
 func (w *Workers) Run(ctx context.Context) error {
 	if err := w.checkBudget(ctx); err != nil {
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // asked to stop before it began
+			return nil // asked to stop before it began
 		}
 		return err
 	}

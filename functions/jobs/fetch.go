@@ -18,7 +18,6 @@ import (
 type asked struct {
 	Events []uuid.UUID `json:"events"`
 	batch  *task.Batch
-	since  time.Time
 }
 
 // FetchNew declares jobs.fetch_new.

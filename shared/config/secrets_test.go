@@ -16,7 +16,7 @@ import (
 // manager answers as AWS Secrets Manager does.
 func manager(t *testing.T, secrets map[string]string) func(context.Context, string) (aws.Config, error) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var in struct{ SecretId string } //nolint:revive // the API's name
+		var in struct{ SecretId string }
 		if err := json.NewDecoder(r.Body).Decode(&in); err != nil || r.Header.Get("X-Amz-Target") != "secretsmanager.GetSecretValue" {
 			t.Errorf("%v, %s", err, r.Header.Get("X-Amz-Target"))
 		}

@@ -206,8 +206,8 @@ func TestFaults(t *testing.T) {
 		"other JSON":          {serve([]byte(`{"error": "x"}`), "application/json"), "", false},
 		"null":                {serve([]byte(`null`), "application/json"), "", false},
 		"empty":               {serve(nil, "application/json"), "", false},
-		"round":               {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, r.URL.Path+"x", 302) }, "address to address", false},
-		"inside":              {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "http://10.0.0.1/", 302) }, "", false},
+		"round":               {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, r.URL.Path+"x", http.StatusFound) }, "address to address", false},
+		"inside":              {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "http://10.0.0.1/", http.StatusFound) }, "", false},
 		"closed":              {func(w http.ResponseWriter, _ *http.Request) { panic(http.ErrAbortHandler) }, "", true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -207,8 +207,10 @@ func TestFaults(t *testing.T) {
 		"null":                {serve([]byte(`null`), "application/json"), "", false},
 		"empty":               {serve(nil, "application/json"), "", false},
 		"round":               {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, r.URL.Path+"x", http.StatusFound) }, "address to address", false},
-		"inside":              {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "http://10.0.0.1/", http.StatusFound) }, "", false},
-		"closed":              {func(w http.ResponseWriter, _ *http.Request) { panic(http.ErrAbortHandler) }, "", true},
+		"inside": {func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "http://10.0.0.1/", http.StatusFound)
+		}, "", false},
+		"closed": {func(w http.ResponseWriter, _ *http.Request) { panic(http.ErrAbortHandler) }, "", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -10,6 +10,8 @@ require (
 	github.com/aws/aws-sdk-go-v2/config v1.33.18
 	github.com/aws/aws-sdk-go-v2/service/sesv2 v1.79.9
 	github.com/blevesearch/snowballstem v0.9.0
+	github.com/chromedp/cdproto v0.159.0
+	github.com/chromedp/chromedp v0.23.0
 	github.com/emersion/go-ical v0.0.0-20250329121855-f41e73efc392
 	github.com/emersion/go-sasl v0.0.0-20241020182733-b788ff22d5a6
 	github.com/emersion/go-smtp v0.26.0
@@ -43,7 +45,10 @@ require (
 	google.golang.org/protobuf v1.36.12
 )
 
-require github.com/mmcdole/goxpp/v2 v2.0.0 // indirect
+require (
+	github.com/go-json-experiment/json v0.0.0-20260213210345-44df1a37e875 // indirect
+	github.com/mmcdole/goxpp/v2 v2.0.0 // indirect
+)
 
 require (
 	dario.cat/mergo v1.0.2 // indirect

@@ -158,6 +158,10 @@ func (b *build) scan(p *page, source string) {
 			}
 			begin := offset
 			text := content()
+			if strings.Contains(strings.ToLower(text), "</script") {
+				b.fail(where("This script holds <!-- and then <script, so that no browser sees its end, and the page is lost in it. Put the script into a file.", "<script"))
+				continue
+			}
 			if src, ok := has(t, "src"); ok {
 				b.wantFile(p, src, false, keep(t), where)
 			} else if strings.TrimSpace(text) != "" {

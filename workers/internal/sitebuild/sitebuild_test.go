@@ -183,6 +183,7 @@ func TestWhatIsRefused(t *testing.T) {
 		{page(`<a href="javascript:x()">`), "index.html", 2, "javascript:"},
 		{page(`<iframe src="/"></iframe>`), "index.html", 2, "iframe"},
 		{page(`<base href="/">`), "index.html", 2, "base"},
+		{page(`<script>const a = "<!-- <script>";</script><p>lost`), "index.html", 2, "no browser sees its end"},
 		{page(`<script type="importmap">{}</script>`), "index.html", 2, "import map"},
 		{page(`<script>
 			let = ;</script>`), "index.html", 3, "Unexpected"},

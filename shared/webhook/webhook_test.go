@@ -17,7 +17,7 @@ import (
 // whoever adds it decides here or by Exposed.
 func internal() []string {
 	return []string{
-		outbox.SignInLinkRequested, outbox.MailTestRequested, outbox.PeriodicRunRequested,
+		outbox.SignInLinkRequested, outbox.JobsFetchRequested, outbox.MailTestRequested, outbox.PeriodicRunRequested,
 		outbox.TaskCancelRequested, outbox.TaskRetryRequested, outbox.TasksBulkRequested,
 		outbox.WebhookCreated, outbox.WebhookUpdated, outbox.WebhookDeleted, outbox.WebhookDisabled, outbox.WebhookSecretRotated, outbox.DeliveryRequested,
 	}

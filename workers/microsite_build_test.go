@@ -39,11 +39,13 @@ import (
 type shop struct {
 	*desk
 	dir string
+	// cookies that came with requests to operations
+	cookies chan string
 }
 
 func newShop(t *testing.T) *shop {
 	d := &desk{world: newWorldAtRest(t)}
-	s := &shop{d, t.TempDir()}
+	s := &shop{d, t.TempDir(), make(chan string, 100)}
 	d.owner, d.token = s.owns("me")
 	d.base = s.serve()
 	d.relays()
@@ -84,7 +86,12 @@ func (s *shop) serve() string {
 		}
 		mux.Handle(path, apigw.InProcess(h))
 	}
-	server := httptest.NewServer(mux)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/v1/") && r.Header.Get("Sec-Fetch-Mode") != "" {
+			s.cookies <- r.Method + " " + r.Header.Get("Cookie")
+		}
+		mux.ServeHTTP(w, r)
+	}))
 	s.Cleanup(server.Close)
 	return server.URL
 }
@@ -655,7 +662,7 @@ func TestPublishUnderLoad(t *testing.T) {
 	published := make(chan struct{})
 	go func() {
 		defer close(published)
-		for i := range 60 {
+		for i := range 30 {
 			if a := s.call("POST", "/v1/microsites/x/publish", object{"build_id": builds[(i+1)%2]}); a.status != 200 {
 				t.Errorf("%d %s", a.status, a.raw)
 			}

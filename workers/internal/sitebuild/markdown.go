@@ -201,7 +201,7 @@ func (nb *notebook) wikilink(w util.BufWriter, _ []byte, node ast.Node, entering
 	whole := n.Parent().ChildCount() == 1
 	switch {
 	case !ok:
-		m := nb.build.place(nb.page, "", 0, "", "[["+n.target, fmt.Sprintf("There is no public note %q, so it is not shown.", n.target))
+		m := nb.build.place(nb.page, 0, "", "[["+n.target, fmt.Sprintf("There is no public note %q, so it is not shown.", n.target))
 		nb.build.warn(m)
 		_, _ = w.WriteString(html.EscapeString(shown))
 	case n.embed && whole:
@@ -232,7 +232,7 @@ func (nb *notebook) fence(w util.BufWriter, source []byte, node ast.Node, enteri
 	}
 	if _, why := ParseQuery(block); why != "" {
 		first, _, _ := strings.Cut(block, "\n")
-		nb.build.fail(nb.build.place(nb.page, "", 0, "", cmp.Or(first, "```query"), "This query can't be read: "+why))
+		nb.build.fail(nb.build.place(nb.page, 0, "", cmp.Or(first, "```query"), "This query can't be read: "+why))
 	}
 	_, _ = w.WriteString("<ul class=\"notes\">\n")
 	for _, note := range nb.build.in.Lists[block] {

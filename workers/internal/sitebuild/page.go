@@ -128,7 +128,7 @@ func (b *build) scan(p *page, source string) {
 		if t.Data == "head" || head == 0 && t.Data == "html" {
 			head = len(p.pieces) + 1
 		}
-		where := func(text, needle string) microsite.Message { return b.place(p, source, here, raw, needle, text) }
+		where := func(text, needle string) microsite.Message { return b.place(p, here, raw, needle, text) }
 		// the content of a script or style is one text
 		content := func() string {
 			if kind == xhtml.SelfClosingTagToken || z.Next() != xhtml.TextToken {
@@ -224,7 +224,7 @@ func keep(t xhtml.Token) string {
 
 // place is a message about a tag: its place in the file if that holds it, else
 // that of the needle.
-func (b *build) place(p *page, source string, offset int, raw, needle, text string) microsite.Message {
+func (b *build) place(p *page, offset int, raw, needle, text string) microsite.Message {
 	content := b.files[p.source]
 	if p.written {
 		if i := strings.Index(raw, needle); i > 0 {
@@ -263,7 +263,7 @@ func (b *build) attributes(p *page, t *xhtml.Token, where func(text, needle stri
 		case name == "integrity" || name == "crossorigin" || name == "nonce":
 			changed = true
 			continue
-		case slices.Contains(loading, name) && !(t.Data == "link" && !b.linkLoads(*t)):
+		case slices.Contains(loading, name) && (t.Data != "link" || b.linkLoads(*t)):
 			a.Val = b.load1(p, value, where)
 			changed = changed || a.Val != value
 		case name == "srcset" && (t.Data == "img" || t.Data == "source"):

@@ -102,7 +102,7 @@ func (b *build) bundle() {
 		JSX: api.JSXAutomatic, JSXImportSource: "preact",
 		// the file that may lie around on this machine is not looked for then
 		TsconfigRaw: "{}",
-		Define:      map[string]string{"process.env.NODE_ENV": `"production"`},
+		Define:      known(),
 		Charset:     api.CharsetUTF8, LegalComments: api.LegalCommentsEndOfFile,
 		Metafile: true, LogLevel: api.LogLevelSilent, LogLimit: microsite.MaxLog,
 		Plugins: []api.Plugin{{Name: "site", Setup: b.plug}},
@@ -302,14 +302,22 @@ func (b *build) unused(a api.OnLoadArgs, text string, as api.Loader) []api.Messa
 	return r.Errors
 }
 
-var envUse = regexp.MustCompile(`\bprocess\s*\??\.\s*env\b(\s*\??\.\s*[A-Za-z_$][\w$]*)?`)
+// known is what a script is told of the environment that it has not.
+func known() map[string]string {
+	return map[string]string{"process.env.NODE_ENV": `"production"`, "import.meta.env.MODE": `"production"`, "import.meta.env.PROD": "true", "import.meta.env.DEV": "false"}
+}
+
+var (
+	envUse   = regexp.MustCompile(`\b(process|import\s*\.\s*meta)\s*\??\.\s*env\b(\s*\??\.\s*[A-Za-z_$][\w$]*)?`)
+	envKnown = regexp.MustCompile(`\.\s*(NODE_ENV|MODE|PROD|DEV)$`)
+)
 
 // environment refuses what a page can't have: a script that reads a variable of an
 // environment would be built, and fail in the browser.
 func environment(a api.OnLoadArgs, text string, as api.Loader) (errors []api.Message) {
 	var uses [][]int
 	for _, use := range envUse.FindAllStringIndex(text, -1) {
-		if !strings.HasSuffix(text[use[0]:use[1]], "NODE_ENV") {
+		if !envKnown.MatchString(text[use[0]:use[1]]) {
 			uses = append(uses, use)
 		}
 	}
@@ -317,8 +325,9 @@ func environment(a api.OnLoadArgs, text string, as api.Loader) (errors []api.Mes
 		return nil
 	}
 	const marker = "standmeet_environment"
-	code := api.Transform(text, api.TransformOptions{Loader: as, TsconfigRaw: "{}", LogLevel: api.LogLevelSilent,
-		Define: map[string]string{"process.env.NODE_ENV": `"production"`, "process.env": marker}})
+	define := known()
+	define["process.env"], define["import.meta.env"] = marker, marker
+	code := api.Transform(text, api.TransformOptions{Loader: as, TsconfigRaw: "{}", LogLevel: api.LogLevelSilent, Define: define})
 	if !strings.Contains(string(code.Code), marker) {
 		return nil // in comments or texts alone
 	}

@@ -110,7 +110,8 @@ func (b *build) scan(p *page, source string) {
 	b.pages = append(b.pages, p)
 	p.lines = map[int]string{}
 	z := xhtml.NewTokenizer(strings.NewReader(source))
-	offset, head := 0, 0
+	// head is where in the pieces the page's head begins, as far as it has one
+	offset, head, sure := 0, 0, false
 	for {
 		kind := z.Next()
 		raw := string(z.Raw())
@@ -120,13 +121,16 @@ func (b *build) scan(p *page, source string) {
 			p.pieces = append(p.pieces, piece{text: raw})
 			break
 		}
+		if kind == xhtml.DoctypeToken && !sure {
+			head = len(p.pieces) + 1
+		}
 		if kind != xhtml.StartTagToken && kind != xhtml.SelfClosingTagToken {
 			p.pieces = append(p.pieces, piece{text: raw})
 			continue
 		}
 		t := z.Token()
-		if t.Data == "head" || head == 0 && t.Data == "html" {
-			head = len(p.pieces) + 1
+		if !sure && (t.Data == "head" || t.Data == "html") {
+			head, sure = len(p.pieces)+1, t.Data == "head"
 		}
 		where := func(text, needle string) microsite.Message { return b.place(p, here, raw, needle, text) }
 		// the content of a script or style is one text
@@ -172,6 +176,10 @@ func (b *build) scan(p *page, source string) {
 				b.wantInline(p, text, ending, source, begin, false, keep(t))
 			}
 			continue
+		case "form":
+			if attr(t, "action") != "" {
+				b.warn(where("A page here can't send a form anywhere: read it in a script, on the event submit.", "action"))
+			}
 		case "style":
 			begin := offset
 			text := content()

@@ -166,6 +166,7 @@ func TestWhatIsRefused(t *testing.T) {
 		{script(`import x from "./nothing"`), "a.ts", 2, "There is no file"},
 		{script(`document.title = process.env.FOO`), "a.ts", 2, "process.env.FOO"},
 		{script(`const { FOO } = process.env; alert(FOO)`), "a.ts", 2, "process.env"},
+		{script(`alert(import.meta.env.VITE_FOO)`), "a.ts", 2, "import.meta.env.VITE_FOO"},
 		{script(`const x: = 1`), "a.ts", 2, "Unexpected"},
 		{style(`@import "file:///etc/hostname";`), "a.css", 2, "none of the site"},
 		{style(`@import url(https://example.com/x.css);`), "a.css", 2, "another server"},
@@ -216,7 +217,7 @@ func TestWhatIsRefused(t *testing.T) {
 // What only speaks of an environment is no use of it.
 func TestEnvironmentInWords(t *testing.T) {
 	t.Parallel()
-	files := built(t, site("index.html", `<script src=a.js></script>`, "a.js", "// process.env.FOO\nconst text = 'process.env.FOO is ' + process.env.NODE_ENV; document.title = text;"))
+	files := built(t, site("index.html", `<script src=a.js></script>`, "a.js", "// process.env.FOO\nconst text = 'process.env.FOO is ' + process.env.NODE_ENV; document.title = import.meta.env.PROD ? text : 'no';"))
 	if script := assets(files, ".js"); !strings.Contains(script, "process.env.FOO is production") {
 		t.Error(script)
 	}
@@ -246,6 +247,10 @@ func TestStyleAttributes(t *testing.T) {
 	whole(t, files)
 	if page := files["index.html"]; strings.Contains(page, " style=") || !strings.Contains(page, `<p data-style="1">a`) || !strings.Contains(page, `<head><link rel="stylesheet"`) {
 		t.Error(page)
+	}
+	bare := built(t, site("index.html", "<!DOCTYPE html>\n<p style='color: red'>a"))["index.html"]
+	if !strings.HasPrefix(bare, "<!DOCTYPE html><link") {
+		t.Error(bare)
 	}
 	if style := assets(files, ".css"); !strings.Contains(style, `[data-style="1"]`) || !strings.Contains(style, "color:red") {
 		t.Error(style)

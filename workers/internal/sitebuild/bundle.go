@@ -228,7 +228,7 @@ func (b *build) resolve(a api.OnResolveArgs) api.OnResolveResult {
 		}
 		b.emits(found)
 		_, fragment, ok := strings.Cut(a.Path, "#")
-		name := "./" + assetName(found, b.files[found])
+		name := "./" + b.names[found]
 		if ok {
 			name += "#" + fragment
 		}
@@ -256,7 +256,7 @@ func (b *build) load(a api.OnLoadArgs) api.OnLoadResult {
 		return api.OnLoadResult{Contents: &text, Loader: api.LoaderJS}
 	case nsAsset:
 		// all that is bundled lies in one directory, wherever the page does
-		text = fmt.Sprintf("export default new URL(%q, import.meta.url).href", "./"+assetName(a.Path, b.files[a.Path]))
+		text = fmt.Sprintf("export default new URL(%q, import.meta.url).href", "./"+b.names[a.Path])
 		return api.OnLoadResult{Contents: &text, Loader: api.LoaderJS}
 	case nsPage:
 		text = fmt.Sprintf("import * as page from %q;\nimport { h, render } from \"preact\";\n"+

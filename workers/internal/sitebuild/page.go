@@ -21,9 +21,25 @@ type page struct {
 	// written: its HTML stands in the source as it is, place for place
 	written bool
 	pieces  []piece
+	// text is what follows the pieces until the next
+	text strings.Builder
 	// what style attributes say, which no page may hold: see styles
 	styled []string
-	lines  map[int]string
+}
+
+// add puts a piece behind what there is.
+func (p *page) add(next piece) {
+	p.mark()
+	p.pieces = append(p.pieces, next)
+}
+
+// mark ends the text so far, and gives the place behind it.
+func (p *page) mark() int {
+	if p.text.Len() > 0 {
+		p.pieces = append(p.pieces, piece{text: p.text.String()})
+		p.text.Reset()
+	}
+	return len(p.pieces)
 }
 
 // piece is a part of a page: text, or what an entry has become.
@@ -73,8 +89,7 @@ func (b *build) readPages() {
 			b.want(e)
 			p := &page{path: "index.html", source: script}
 			b.scan(p, b.document(b.in.Name, `<div id="root"></div>`+"\n<noscript>This page needs JavaScript.</noscript>", false))
-			p.pieces = append(p.pieces, piece{entry: e})
-			b.pages[len(b.pages)-1] = p
+			p.add(piece{entry: e})
 			return
 		}
 	}
@@ -108,7 +123,6 @@ var runs = []string{"", "module", "text/javascript", "application/javascript", "
 // scan reads a page's HTML as a browser does, and notes what it loads.
 func (b *build) scan(p *page, source string) {
 	b.pages = append(b.pages, p)
-	p.lines = map[int]string{}
 	z := xhtml.NewTokenizer(strings.NewReader(source))
 	// head is where in the pieces the page's head begins, as far as it has one
 	offset, head, sure := 0, 0, false
@@ -118,20 +132,17 @@ func (b *build) scan(p *page, source string) {
 		here := offset
 		offset += len(raw)
 		if kind == xhtml.ErrorToken {
-			p.pieces = append(p.pieces, piece{text: raw})
+			p.text.WriteString(raw)
 			break
 		}
-		if kind == xhtml.DoctypeToken && !sure {
-			head = len(p.pieces) + 1
-		}
 		if kind != xhtml.StartTagToken && kind != xhtml.SelfClosingTagToken {
-			p.pieces = append(p.pieces, piece{text: raw})
+			p.text.WriteString(raw)
+			if kind == xhtml.DoctypeToken && !sure {
+				head = p.mark()
+			}
 			continue
 		}
 		t := z.Token()
-		if !sure && (t.Data == "head" || t.Data == "html") {
-			head, sure = len(p.pieces)+1, t.Data == "head"
-		}
 		where := func(text, needle string) microsite.Message { return b.place(p, here, raw, needle, text) }
 		// the content of a script or style is one text
 		content := func() string {
@@ -198,8 +209,12 @@ func (b *build) scan(p *page, source string) {
 		if changed {
 			raw = t.String()
 		}
-		p.pieces = append(p.pieces, piece{text: raw})
+		p.text.WriteString(raw)
+		if !sure && (t.Data == "head" || t.Data == "html") {
+			head, sure = p.mark(), t.Data == "head"
+		}
 	}
+	p.mark()
 	if len(p.styled) > 0 {
 		b.wantStyles(p, head)
 	}
@@ -402,7 +417,7 @@ func (b *build) wantFile(p *page, ref string, style bool, attrs string, where fu
 		e = entry{nsFile, found}
 	}
 	b.want(e)
-	p.pieces = append(p.pieces, piece{entry: e, style: style, attrs: attrs})
+	p.add(piece{entry: e, style: style, attrs: attrs})
 }
 
 // wantInline has what stands in a page bundled into a file of its own: nothing in it
@@ -415,7 +430,7 @@ func (b *build) wantInline(p *page, text, ending, source string, offset int, sty
 	e := entry{nsInline, fmt.Sprintf("%s#%d%s", p.source, len(b.inline)+1, ending)}
 	b.inline[e.path] = text
 	b.want(e)
-	p.pieces = append(p.pieces, piece{entry: e, style: style, attrs: attrs})
+	p.add(piece{entry: e, style: style, attrs: attrs})
 }
 
 // styledBy is the attribute that stands in place of a style attribute.

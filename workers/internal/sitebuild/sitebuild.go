@@ -76,6 +76,8 @@ type build struct {
 	files map[string][]byte
 	// folded finds a path without regard to case
 	folded map[string]string
+	// names are those of images as assets
+	names map[string]string
 	log    []microsite.Message
 	made   map[string]File
 	// scripts and styles that stand in pages, by their names
@@ -89,10 +91,13 @@ type build struct {
 
 // Build builds. It may take as long and as much as the files make it.
 func Build(in Input) Output {
-	b := &build{in: in, files: map[string][]byte{}, folded: map[string]string{}, made: map[string]File{}, inline: map[string]string{}, shown: map[string]bool{}}
+	b := &build{in: in, files: map[string][]byte{}, folded: map[string]string{}, names: map[string]string{}, made: map[string]File{}, inline: map[string]string{}, shown: map[string]bool{}}
 	for _, f := range in.Files {
 		b.files[f.Path] = f.Content
 		b.folded[strings.ToLower(f.Path)] = f.Path
+		if microsite.IsImage(f.Path) || path.Ext(f.Path) == ".json" {
+			b.names[f.Path] = assetName(f.Path, f.Content)
+		}
 	}
 	b.checkConfigs()
 	b.readPages()
@@ -204,9 +209,11 @@ func plainName(s string) string {
 
 // emit makes an asset of a file of the site and gives its name.
 func (b *build) emit(p string) string {
-	name := assetName(p, b.files[p])
-	b.make(microsite.Assets+"/"+name, microsite.ContentType(p), b.files[p])
-	return name
+	at := microsite.Assets + "/" + b.names[p]
+	if _, done := b.made[at]; !done {
+		b.make(at, microsite.ContentType(p), b.files[p])
+	}
+	return b.names[p]
 }
 
 // emits notes that a script or style shows an image.

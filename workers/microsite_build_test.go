@@ -723,9 +723,10 @@ func TestNotesInPages(t *testing.T) {
 func TestOldBuildsAreForgotten(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
-	s.builds(inProcess)
+	stop := s.builds(inProcess)
 	s.put("index.md", "# a")
 	first, second := s.built(), s.built()
+	stop() // their periodic job would do the same
 	s.ok("POST", "/v1/microsites/x/publish", object{"build_id": first})
 	if _, err := s.db.Exec(t.Context(), `UPDATE microsite_builds SET settled_at = now() - interval '2 days', published_at = published_at - interval '9 days'`); err != nil {
 		t.Fatal(err)

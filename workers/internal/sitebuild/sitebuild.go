@@ -78,8 +78,8 @@ type build struct {
 	folded map[string]string
 	// names are those of images as assets
 	names map[string]string
-	log    []microsite.Message
-	made   map[string]File
+	log   []microsite.Message
+	made  map[string]File
 	// scripts and styles that stand in pages, by their names
 	inline  map[string]string
 	entries []entry

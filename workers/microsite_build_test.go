@@ -431,9 +431,7 @@ func TestBuildsAndLaterChanges(t *testing.T) {
 		t.Error(a.raw)
 	}
 	s.ok("POST", "/v1/microsites/x/publish", object{"build_id": fresh})
-	if a := s.ok("GET", "/v1/builds/"+old, nil); a.text("status") != "building" {
-		t.Error(a.raw)
-	}
+	s.eventually("the old one to be under way", func() bool { return s.ok("GET", "/v1/builds/"+old, nil).text("status") == "building" })
 	close(late)
 	if a := s.settled(old); a.text("status") != "built" {
 		t.Error(a.raw)

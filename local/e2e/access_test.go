@@ -299,7 +299,10 @@ func TestWhatACodeOpens(t *testing.T) {
 	sees(1, cookie)
 	sees(2, otherCookie)
 	s.exec(`UPDATE codes SET expires_at = clock_timestamp() WHERE id = $1`, second.text("details.id"))
-	sees(1, otherBearer)
+	// no code of the session is left: a program is told so, a browser reads what anybody may
+	if a := visitor.call("GET", "/v1/public/"+s.handle+"/notes", nil, otherBearer); a.status != 401 || a.text("code") != "visitor_session_expired" {
+		t.Errorf("%d %s", a.status, a.raw)
+	}
 	sees(1, otherCookie)
 	// visitors may nothing else
 	for _, path := range []string{"/v1/corpus", "/v1/access-requests", "/v1/codes"} {

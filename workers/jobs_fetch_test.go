@@ -250,6 +250,11 @@ func TestJobsFetchedLater(t *testing.T) {
 			t.Errorf("%s\n%s", first.raw, r.raw)
 		}
 	}
+	one := a.at("job_ids").([]any)[0]
+	f.count(f.ok("POST", "/v1/jobs/fetch-result", object{"job_ids": []any{one, one}, "wait_seconds": 20}), "[1 1 0]")
+	if r := f.call("POST", "/v1/jobs/fetch-result", object{"job_ids": []string{}}); r.status != 400 || !strings.Contains(r.raw, "missing_field") {
+		t.Errorf("%d %s", r.status, r.raw)
+	}
 	// receipts of something else, or of nobody
 	for _, bad := range []string{"x", "01a22dab-7bba-7cf9-a4db-2d6cb3497b8c:jobs.fetch", strings.Replace(fmt.Sprint(a.at("job_ids").([]any)[0]), "jobs.fetch", "corpus.index", 1)} {
 		if r := f.call("POST", "/v1/jobs/fetch-result", object{"job_ids": []string{bad}}); r.status != 404 || r.text("code") != "not_found" {

@@ -2,11 +2,13 @@ package jobs
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
 
 	"standmeet/shared/auth"
+	"standmeet/shared/fault"
 	"standmeet/shared/jobfeed"
 	"standmeet/shared/op"
 	"standmeet/shared/outbox"
@@ -62,7 +64,7 @@ func FetchNew(d Deps) *op.Operation {
 // FetchResult declares jobs.fetch_result.
 func FetchResult(d Deps) *op.Operation {
 	type in struct {
-		JobIDs []string `json:"job_ids" minItems:"1" maxItems:"200" maxLength:"200" jsonschema:"the receipts that jobs.fetch_new gave"`
+		JobIDs []string `json:"job_ids" maxItems:"200" maxLength:"200" jsonschema:"the receipts that jobs.fetch_new gave"`
 	}
 	return op.New(op.Spec{
 		Name: "jobs.fetch_result", Method: "POST", Path: "/v1/jobs/fetch-result", Scope: "jobs:read",
@@ -71,10 +73,17 @@ func FetchResult(d Deps) *op.Operation {
 		Tool:        &op.Tool{ReadOnly: true, Idempotent: true},
 		MaxWait:     maxWait, WaitIfAsked: true, Timeout: 29 * time.Second, Say: say,
 	}, func(ctx context.Context, c auth.Caller, in in) (f Fetched, err error) {
-		ids := make([]task.ID, len(in.JobIDs))
-		for i, s := range in.JobIDs {
-			if ids[i], err = task.ParseID(s); err != nil {
+		if len(in.JobIDs) == 0 {
+			return f, fault.InvalidField("job_ids", "missing_field", "Give the job_ids that jobs.fetch_new answered.")
+		}
+		var ids []task.ID
+		for _, s := range in.JobIDs {
+			id, err := task.ParseID(s)
+			if err != nil {
 				return f, err
+			}
+			if !slices.Contains(ids, id) {
+				ids = append(ids, id)
 			}
 		}
 		if f, err = d.fetched(ctx, c.OwnerID, ids); err != nil || !f.Pending || op.CallFrom(ctx).Wait <= 0 {

@@ -137,10 +137,23 @@ func (r *Reader) Read(ctx context.Context, s Source, tell func(done, total int))
 		}
 		return Answer{}, err
 	}
+	// what no database and no JSON takes
+	for i := range a.Listings {
+		a.Listings[i].ID = clean(a.Listings[i].ID)
+	}
+	a.ETag, a.LastModified = header(a.ETag), header(a.LastModified)
 	if len(a.Listings) > MaxListings {
 		return Answer{}, broken("The source has more than %d listings, which is more than is read.", MaxListings)
 	}
 	return a, nil
+}
+
+// header is the value of a header that can be kept, and be sent as it came.
+func header(value string) string {
+	if clean(value) != value || len(value) > 1000 {
+		return ""
+	}
+	return value
 }
 
 // reply is an answer of status 200 or 304.

@@ -136,6 +136,13 @@ func TestPages(t *testing.T) {
 			t.Errorf("%s: %d listings, %v, %v", kind, len(a.Listings), told, err)
 		}
 	}
+	odd, _ := reader(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header()["Etag"] = []string{"\"\xff\""}
+		_, _ = w.Write([]byte(`{"jobs": [{"id": "a\u0000b", "title": "x\u0000"}]}`))
+	})
+	if a, err := odd.Read(t.Context(), Source{Kind: Greenhouse, Board: "x"}, nil); err != nil || a.ETag != "" || a.Listings[0].ID != "ab" || a.Listings[0].Title != "x" {
+		t.Errorf("%+v, %v", a, err)
+	}
 	// one that ends early has not given its list
 	short, _ := reader(t, serve([]byte(`{"totalFound": 5, "content": []}`), "application/json"))
 	if _, err := short.Read(t.Context(), Source{Kind: SmartRecruiters, Board: "x"}, nil); err == nil {

@@ -18,24 +18,10 @@ import (
 // MaxSources is how many an owner may have.
 const MaxSources = 200
 
-// Kinds lists the kinds of sources.
-func Kinds() []string { return append(boards(), feeds()...) }
-
-func boards() []string {
-	return []string{"greenhouse", "lever", "ashby", "workable", "smartrecruiters", "remoteok"}
-}
-
-func feeds() []string { return []string{"rss", "atom", "json_feed"} }
-
 // IsFeed reports whether a kind is one of feeds, which have an address and no
 // board.
 func IsFeed(kind string) bool {
-	for _, k := range feeds() {
-		if k == kind {
-			return true
-		}
-	}
-	return false
+	return kind == "rss" || kind == "atom" || kind == "json_feed"
 }
 
 // Source is where listings come from, as its owner reads it.
